@@ -1,0 +1,1 @@
+"""The judge: collect answers, run them apart, compare what came back, report."""

@@ -1,0 +1,96 @@
+"""What happened when an answer ran on one case: facts only, no verdict.
+
+The same record comes from the sandboxed child and from a check in a notebook, so one comparison serves both.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+#: How a call can end. ``missing`` means that no function of the exercise's name was defined.
+KINDS = ("returned", "raised", "missing", "timeout", "memory", "output", "crash", "judge_error")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the learner's own code, as a traceback names it."""
+
+    file: str
+    number: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """Stands for a result that no exercise asks for (an object, a generator, an array of objects …)."""
+
+    type_name: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One call of an answer, or why it did not happen.
+
+    ``stage`` is ``load`` while the cells above and the answer's own cell run, then ``call``. ``changed`` and ``shares``
+    name arguments that the call modified and arguments whose memory the result shares. ``subclass`` names the type of a
+    result that is an array but not a plain one. ``counts`` is ``Counts.to_dict()`` of a second, counted call whose
+    result is ``counted_value``; ``peak`` is the bytes at the height of the plain call above those at its start.
+    """
+
+    kind: str
+    stage: str = "call"
+    value: Any = None
+    error: str = ""
+    message: str = ""
+    lines: tuple[Line, ...] = ()
+    changed: tuple[str, ...] = ()
+    shares: tuple[str, ...] = ()
+    subclass: str = ""
+    counts: dict | None = None
+    counted_value: Any = None
+    peak: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One case to run: arguments by name, how to lay arrays out, and whether to count."""
+
+    args: dict[str, Any]
+    layout: str = "plain"
+    counted: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A code cell to execute: ``file`` is the name tracebacks show. Only the last cell of a job is the answer itself."""
+
+    file: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """An answer with the cells above it, and the cases to run on it, in order."""
+
+    function: str
+    cells: tuple[Cell, ...]
+    calls: tuple[Call, ...]
+    case_seconds: float = 2.0
+    load_seconds: float = 5.0
+    total_seconds: float = 20.0
+    memory_mb: int = 512
+    output_bytes: int = 1 << 20
+    result_bytes: int = 64 << 20
+
+
+@dataclass
+class Run:
+    """What came of a job: one outcome a call, the layers of isolation that held, and the head of what was printed."""
+
+    outcomes: list[Outcome]
+    layers: tuple[str, ...] = ()
+    output: str = ""
+    seconds: float = 0.0
+    peak_mb: int = 0
+    notes: list[str] = field(default_factory=list)
