@@ -51,7 +51,8 @@ lab: $(STAMP) ## open the course in JupyterLab
 judge: $(STAMP) ## grade what is in practice/
 	@$(BIN)/python judge.py $(JUDGE_ARGS)
 
-test: $(STAMP) ## run every test
+test: $(STAMP) ## run every test, the browser's too
+	@$(BIN)/python tests/chromium.py
 	@echo "== Running the tests"
 	@$(BIN)/python -m pytest $(TEST_ARGS)
 

@@ -12,7 +12,7 @@ __all__ = ["Budget", "Case", "Exercise", "Forbidden", "Mistake", "Mutant", "get"
 @cache
 def ids() -> tuple[str, ...]:
     """The ids of all exercises, in alphabetical order, without loading any."""
-    return tuple(m.name for m in iter_modules(__path__) if m.name != "base")
+    return tuple(m.name for m in iter_modules(__path__) if m.name not in ("base", "making"))
 
 
 @cache

@@ -1,0 +1,20 @@
+"""The chapters of the course: number, folder and title."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One chapter; ``folder`` is its name under ``course``, ``notebooks``, ``practice`` and ``solutions``."""
+
+    number: int
+    folder: str
+    title: str
+
+
+CHAPTERS = (
+    Chapter(0, "ch00_start_here", "start here"),
+    Chapter(1, "ch01_keys", "keys"),
+    Chapter(2, "ch02_heads", "many heads, one latent"),
+)
+TITLES = {chapter.number: chapter.title for chapter in CHAPTERS}

@@ -1,0 +1,187 @@
+"""Find answers: read notebooks as JSON, match cells by id and then by function name, and keep the cells above them.
+
+Notebooks are read with ``json`` alone: importing nbformat costs more than grading the whole course.
+"""
+
+import io
+import json
+import re
+import tokenize
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ledger.exercises import Exercise
+from ledger.judge.outcome import Cell
+
+
+class Unreadable(ValueError):
+    """A file that is not what it should be; the text says what is wrong with it in one line."""
+
+
+@dataclass(frozen=True)
+class NotebookCell:
+    """A code cell: its place among all cells from 1, its ids, its text, and whether it is a graded check."""
+
+    number: int
+    ids: tuple[str, ...]
+    source: str
+    graded: bool
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """A notebook's code cells in order. ``name`` is its path as messages show it."""
+
+    path: Path
+    name: str
+    cells: tuple[NotebookCell, ...]
+
+
+@dataclass
+class Submission:
+    """The answer to one exercise: the cells to run, the last of them the answer; or ``problem``, why there is none."""
+
+    exercise: Exercise
+    cells: tuple[Cell, ...] = ()
+    where: str = ""
+    problem: str = ""
+    broken: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+def read_notebook(path: Path, name: str) -> Notebook:
+    """The code cells of the notebook at ``path``; raises Unreadable with one line."""
+    try:
+        data = json.loads(path.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise Unreadable(f"{name} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"{name} is not UTF-8 text (byte {error.start}): save it as UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise Unreadable(f"{name} is not a notebook: {error.msg} at line {error.lineno}") from None
+    except (RecursionError, ValueError) as error:
+        raise Unreadable(f"{name} is not a notebook: {type(error).__name__}") from None
+    if not isinstance(data, dict) or not isinstance(data.get("cells"), list):
+        old = isinstance(data, dict) and "worksheets" in data
+        why = "it has an old format: open it in JupyterLab and save it" if old else "it has no list of cells"
+        raise Unreadable(f"{name} is not a notebook: {why}")
+    cells = (code_cell(number, raw) for number, raw in enumerate(data["cells"], 1))
+    return Notebook(path, name, tuple(cell for cell in cells if cell))
+
+
+def code_cell(number: int, raw: object) -> NotebookCell | None:
+    """A code cell from its JSON, whatever of it is missing; None for any other cell."""
+    if not isinstance(raw, dict) or raw.get("cell_type") != "code":
+        return None
+    source = raw.get("source", "")
+    if isinstance(source, list):
+        source = "".join(part for part in source if isinstance(part, str))
+    if not isinstance(source, str):
+        return None
+    metadata = raw.get("metadata") if isinstance(raw.get("metadata"), dict) else {}
+    nbgrader = metadata.get("nbgrader") if isinstance(metadata.get("nbgrader"), dict) else {}
+    ids = tuple(i for i in (nbgrader.get("grade_id"), raw.get("id")) if isinstance(i, str))
+    graded = bool(nbgrader.get("grade")) or any(i.endswith(("_check", "-check")) for i in ids)
+    return NotebookCell(number, ids, source.replace("\r\n", "\n").replace("\r", "\n"), graded)
+
+
+def notebooks_under(folder: Path) -> tuple[list[Notebook], list[Unreadable]]:
+    """Every notebook below ``folder`` in order of its path, and what could not be read."""
+    read, unreadable = [], []
+    for path in sorted(folder.rglob("*.ipynb")):
+        if any(part.startswith(".") for part in path.relative_to(folder).parts):
+            continue
+        try:
+            read.append(read_notebook(path, show_path(path)))
+        except Unreadable as error:
+            error.path = path
+            unreadable.append(error)
+    return read, unreadable
+
+
+def show_path(path: Path) -> str:
+    """A path relative to the working folder where it lies below it."""
+    try:
+        return path.resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return path.as_posix()
+
+
+def collect(exercise: Exercise, notebooks: list[Notebook], unreadable: list[Unreadable]) -> Submission:
+    """The answer to ``exercise`` among ``notebooks``: by cell id, else by the function's name.
+
+    A notebook whose folder belongs to the exercise's chapter is preferred, then one that is no copy; within it the last
+    matching cell that is not the untouched stub. What was passed over is noted.
+    """
+    defines = re.compile(rf"^(?:(?:async )?def {exercise.id}\b|{exercise.id}\s*=)", re.MULTILINE)
+    found = []
+    for notebook in notebooks:
+        answers = [cell for cell in notebook.cells if not cell.graded]
+        by_id = [cell for cell in answers if exercise.id in cell.ids]
+        by_name = [cell for cell in answers if defines.search(cell.source)]
+        if by_id or by_name:
+            found.append((notebook, by_id or by_name, not by_id))
+    if not found:
+        return nothing(exercise, unreadable)
+    found.sort(key=lambda match: (not in_chapter(match[0].path, exercise), is_copy(match[0].path), match[2]))
+    notebook, matches, by_name = found[0]
+    written = [cell for cell in matches if not is_stub(cell.source)] or matches
+    answer = written[-1]
+    notes = []
+    if by_name:
+        notes.append("found by its function's name: the cell's id is gone")
+    if len(matches) > 1:
+        numbers = ", ".join(str(cell.number) for cell in matches)
+        notes.append(f"cells {numbers} of {notebook.name} answer it; cell {answer.number} was graded")
+    if len(found) > 1:
+        others = ", ".join(other.name for other, _, _ in found[1:])
+        notes.append(f"{notebook.name} was graded; it is also answered in {others}")
+    above = [cell for cell in notebook.cells if cell.number < answer.number and not cell.graded]
+    cells = tuple(Cell(f"{notebook.name}, cell {cell.number}", cell.source) for cell in (*above, answer))
+    return Submission(exercise, cells, f"{notebook.name}, cell {answer.number}", notes=notes)
+
+
+def nothing(exercise: Exercise, unreadable: list[Unreadable]) -> Submission:
+    """No answer was found: the notebook that should hold it cannot be read, or the cell is gone."""
+    broken = [error for error in unreadable if in_chapter(error.path, exercise)]
+    if broken:
+        return Submission(exercise, problem=str(broken[0]), broken=True)
+    return Submission(exercise, problem=f"no cell with the id or the function {exercise.id} was found")
+
+
+def in_chapter(path: Path, exercise: Exercise) -> bool:
+    """Whether a notebook lies in a folder of the exercise's chapter."""
+    return any(chapter_number(part) == exercise.chapter for part in path.parts[:-1])
+
+
+def chapter_number(name: str) -> int | None:
+    """The chapter that a folder or a target names: ``ch02_heads``, ``ch02``, ``ch2`` and ``2`` are chapter 2."""
+    match = re.fullmatch(r"(?:ch)?0*(\d{1,2})(?:_\w*)?", name)
+    return int(match[1]) if match else None
+
+
+def is_copy(path: Path) -> bool:
+    """Whether JupyterLab or a file manager made this file as a copy."""
+    return bool(re.search(r"-Copy\d+$| \(\d+\)$| copy( \d+)?$", path.stem))
+
+
+def is_stub(source: str) -> bool:
+    """Whether a cell is still the untouched stub."""
+    return "raise NotImplementedError" in source
+
+
+def from_source(path: Path, exercise: Exercise) -> Submission:
+    """A plain Python file as the answer to one exercise; a file that does not decode is a broken submission."""
+    name = show_path(path)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise Unreadable(f"{name} cannot be read: {error.strerror or error}") from None
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+        source = raw.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+        why = f"byte {error.start} is not {error.encoding}" if isinstance(error, UnicodeDecodeError) else error
+        return Submission(exercise, where=name, problem=f"{name} is not Python text: {why}", broken=True)
+    source = source.replace("\r\n", "\n").replace("\r", "\n")
+    return Submission(exercise, (Cell(name, source),), name)

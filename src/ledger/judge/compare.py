@@ -1,0 +1,148 @@
+"""Compare a returned value with the expected one, structure first, and say in words where they part."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ledger.judge.outcome import Unsupported
+
+#: Allowed error by dtype, relative to the element and to the largest element of the expected array.
+TOLERANCE = {"float64": 1e-10, "float32": 2e-5, "float16": 5e-3, "complex128": 1e-10}
+NUMBER_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where a value parts from the expected one: one line that says it, and rows of detail."""
+
+    message: str
+    rows: tuple[tuple[str, str], ...] = ()
+
+
+def difference(got: Any, want: Any, place: str = "") -> Difference | None:
+    """The first difference between ``got`` and ``want``, or None where they agree within the tolerance.
+
+    Arrays keep shape and dtype; a tuple may be answered by a list of the same length, a dict by any mapping with the
+    same keys; an int wants an int, a float any real number.
+    """
+    if got is None and want is not None:
+        return Difference(f"{place or 'the result'} is None: is a return statement missing?")
+    if isinstance(got, Unsupported):
+        why = f" ({got.why})" if got.why else ""
+        return Difference(f"{place or 'the result'} is of type {got.type_name}{why}; wanted {kind_of(want)}")
+    if isinstance(want, np.ndarray):
+        return array_difference(got, want, place)
+    if isinstance(want, tuple | list):
+        return sequence_difference(got, want, place)
+    if isinstance(want, dict):
+        return mapping_difference(got, want, place)
+    if isinstance(want, bool | str) or want is None:
+        agree = got is want if want is None else type(got) in (type(want), np.bool_) and got == want
+        return None if agree else Difference(f"{place or 'the result'} is {show(got)}; wanted {show(want)}")
+    return number_difference(got, want, place)
+
+
+def array_difference(got: Any, want: np.ndarray, place: str) -> Difference | None:
+    """Shape first, then dtype, then values."""
+    name = place or "the result"
+    if want.ndim == 0 and isinstance(got, np.generic):
+        got = np.asarray(got)
+    if not isinstance(got, np.ndarray):
+        return Difference(f"{name} is {kind_of(got)}; wanted a NumPy array of shape {want.shape}")
+    if got.shape != want.shape:
+        return Difference(f"{name} has shape {got.shape}; wanted {want.shape}", (("shape", f"{got.shape}"),))
+    shape = ("shape", f"{got.shape}, as wanted")
+    if got.dtype != want.dtype:
+        return Difference(f"{name} has dtype {got.dtype}; wanted {want.dtype}, the dtype of the inputs", (shape,))
+    if want.dtype.kind not in "fc":
+        wrong = got != want
+        error = np.abs(got.astype(float) - want.astype(float))
+        allowed = 0.0
+    else:
+        wide, right = got.astype(np.complex128), want.astype(np.complex128)
+        allowed = TOLERANCE.get(want.dtype.name, 1e-6) * float(np.max(np.abs(right[np.isfinite(right)]), initial=0.0))
+        with np.errstate(invalid="ignore"):
+            error = np.abs(wide - right)
+            close = error <= allowed + TOLERANCE.get(want.dtype.name, 1e-6) * np.abs(right)
+        wrong = ~(close | (got == want) | (np.isnan(got) & np.isnan(want)))
+    if not wrong.any():
+        return None
+    return value_difference(got, want, wrong, error, allowed, name, shape)
+
+
+def value_difference(got, want, wrong, error, allowed, name, shape) -> Difference:
+    """How many elements are wrong, the first of them, and the largest error beside what is allowed."""
+    at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    index = ", ".join(map(str, at))
+    many = f"{int(wrong.sum())} of {want.size} elements"
+    first = f"[{index}] is {show(got[at])}, wanted {show(want[at])}"
+    strange = ~np.isfinite(got) & np.isfinite(want) if got.dtype.kind in "fc" else np.zeros_like(wrong)
+    if strange.any():
+        message = f"{name} holds NaN or infinity in {int(strange.sum())} of {want.size} elements"
+    else:
+        message = f"{name} is wrong in {many}; {first}"
+    finite = error[wrong & np.isfinite(error)]
+    largest = f"largest error {finite.max():.3g}, allowed {allowed:.1g}" if finite.size else "no finite error"
+    return Difference(message, (shape, ("values", f"{many} wrong; first {first}; {largest}")))
+
+
+def sequence_difference(got: Any, want: Any, place: str) -> Difference | None:
+    """A tuple or list, element by element."""
+    if not isinstance(got, tuple | list):
+        return Difference(f"{place or 'the result'} is {kind_of(got)}; wanted {kind_of(want)}")
+    if len(got) != len(want):
+        return Difference(f"{place or 'the result'} has {len(got)} parts; wanted {len(want)}")
+    parts = (difference(g, w, f"{place or 'result'}[{i}]") for i, (g, w) in enumerate(zip(got, want, strict=True)))
+    return next((part for part in parts if part), None)
+
+
+def mapping_difference(got: Any, want: Mapping, place: str) -> Difference | None:
+    """A mapping, key by key."""
+    if not isinstance(got, Mapping):
+        return Difference(f"{place or 'the result'} is {kind_of(got)}; wanted {kind_of(want)}")
+    if set(got) != set(want):
+        return Difference(f"{place or 'the result'} has the keys {sorted(got)}; wanted {sorted(want)}")
+    parts = (difference(got[key], want[key], f"{place or 'result'}[{key!r}]") for key in want)
+    return next((part for part in parts if part), None)
+
+
+def number_difference(got: Any, want: Any, place: str) -> Difference | None:
+    """A count must be an int; a ratio or a time may be any real number."""
+    name = place or "the result"
+    if isinstance(got, np.ndarray) and got.ndim == 0:
+        got = got[()]
+    if isinstance(got, bool | np.bool_) or not isinstance(got, int | float | np.integer | np.floating):
+        return Difference(f"{name} is {kind_of(got)}; wanted {kind_of(want)}")
+    if isinstance(want, int) and not isinstance(got, int | np.integer):
+        return Difference(f"{name} is the float {show(got)}; wanted an int: counts are whole numbers")
+    agree = got == want if isinstance(want, int) else math.isclose(got, want, rel_tol=NUMBER_TOLERANCE, abs_tol=1e-300)
+    return None if agree else Difference(f"{name} is {show(got)}; wanted {show(want)}")
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, for a sentence."""
+    if isinstance(value, Unsupported):
+        return f"a {value.type_name}"
+    if isinstance(value, np.ndarray):
+        return f"a NumPy array of shape {value.shape}"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)} parts"
+    if isinstance(value, Mapping):
+        return f"a mapping with the keys {sorted(value)}"
+    words = {"int": "an int", "float": "a float", "bool": "a bool", "str": "a string", "NoneType": "None"}
+    name = type(value).__name__
+    return words.get(name, f"a {name}")
+
+
+def show(value: Any) -> str:
+    """A number to six digits, a count with its thousands, anything else cut short."""
+    if isinstance(value, bool | np.bool_):
+        return str(value)
+    if isinstance(value, int | np.integer):
+        return f"{int(value):,}"
+    if isinstance(value, float | np.floating):
+        return f"{float(value):.6g}"
+    return repr(value)[:80]

@@ -1,0 +1,228 @@
+"""From outcomes to verdicts: the one place that decides, for the command line, a notebook and a class alike."""
+
+import secrets
+from typing import Any
+
+
+from ledger.count import Counts, find_array, was_counted
+from ledger.exercises import Case, Exercise
+from ledger.judge.compare import Difference, difference, show
+from ledger.judge.mistakes import recognise
+from ledger.judge.outcome import Call, Outcome
+from ledger.judge.verdicts import CaseResult, ExerciseResult
+
+#: Bytes that Python itself may need beside the arrays of an answer whose memory is judged.
+PEAK_SLACK = 64 * 1024
+
+_STOPPED = {
+    "timeout": "did not finish in time: is there a loop that never ends, or one over every element?",
+    "memory": "asked for more memory than the judge allows",
+    "output": "printed far more than the judge keeps: take the print out of the loop",
+    "crash": "ended the Python process",
+    "judge_error": "the judge itself failed; this is not held against you",
+}
+
+
+def fresh_seed() -> int:
+    """A seed for one run, short enough to type."""
+    return secrets.randbelow(900_000) + 100_000
+
+
+def calls(exercise: Exercise, seed: int) -> list[Call]:
+    """What to run: every case's inputs, with the counting asked for on the one case that counts."""
+    counted = counted_case(exercise)
+    return [Call(exercise.inputs(case, seed), case.layout, case is counted) for case in exercise.cases]
+
+
+def counted_case(exercise: Exercise) -> Case | None:
+    """The case whose cost is counted: the budget's, else the one with most multiply-adds by formula."""
+    if exercise.budget:
+        return exercise.case(exercise.budget.case)
+    if exercise.least_macs:
+        return max(exercise.cases, key=lambda case: exercise.least_macs(**case.dims) if case.dims else 0)
+    return None
+
+
+def grade_case(exercise: Exercise, case: Case, seed: int, outcome: Outcome) -> CaseResult:
+    """The verdict of one case, with the message that a learner reads."""
+    inputs = exercise.inputs(case, seed)
+    args = tuple(inputs.values())
+    rows = [("checked", exercise.checks), ("case", describe(case, inputs, seed))]
+    if outcome.kind != "returned":
+        return stopped(exercise, case, outcome, rows)
+    want = exercise.oracle(*args)
+    found = subclass_difference(outcome) or difference(outcome.value, want)
+    if found:
+        mistake = recognise(exercise, args, outcome.value, want)
+        pattern = [("pattern", f"{mistake.name}: {mistake.says}")] if mistake else []
+        message = f"{mistake.name}: {mistake.says}" if mistake else found.message
+        rows += [*(found.rows or (("found", found.message),)), *pattern, *touched(outcome)]
+        return CaseResult(case.name, "wrong", message, tuple(rows))
+    if outcome.changed or (outcome.shares and not exercise.may_share):
+        rows += touched(outcome)
+        return CaseResult(case.name, "wrong", rows[-1][1], tuple(rows))
+    if case is counted_case(exercise):
+        found = over_budget(exercise, case, outcome, want)
+        if found:
+            rows += [("pattern", found.message), *found.rows]
+            return CaseResult(case.name, "wrong", found.message, tuple(rows))
+    return CaseResult(case.name, "passed")
+
+
+def describe(case: Case, inputs: dict[str, Any], seed: int) -> str:
+    """The case by name, its sizes and what is special about its inputs, and the seed that makes it again."""
+    numbers = {name: value for name, value in inputs.items() if isinstance(value, int | float)}
+    sizes = ", ".join(f"{name}={size}" for name, size in (case.dims or numbers).items())
+    special = [case.dtype] * (case.dtype != "float64") + ["non-contiguous, read-only"] * (case.layout == "strided")
+    return "; ".join([f'"{case.name}"', *([sizes] if sizes else []), *special, f"seed {seed}"])
+
+
+def stopped(exercise: Exercise, case: Case, outcome: Outcome, rows: list) -> CaseResult:
+    """A case whose call did not return."""
+    if outcome.kind == "missing":
+        message = f"no function called {exercise.id} was found"
+        return CaseResult(case.name, "missing", message, ())
+    if outcome.kind == "raised" and outcome.error == "NotImplementedError":
+        return CaseResult(case.name, "todo", "not written yet", ())
+    if outcome.kind == "raised":
+        where = " while its cell ran" if outcome.stage == "load" else ""
+        message = f"{outcome.error}{': ' * bool(outcome.message)}{first_line(outcome.message)}{where}"
+        verdict = "error"
+    else:
+        reason = _STOPPED[outcome.kind]
+        detail = f" ({outcome.detail})" if outcome.detail else ""
+        message, verdict = f"{reason}{detail}", outcome.kind
+    lines = [("your line", f"{line.text}   [{line.file}, line {line.number}]") for line in outcome.lines[-2:]]
+    if outcome.stage == "load":
+        rows = rows[:1]
+    return CaseResult(case.name, verdict, message, (*rows, ("happened", message), *lines))
+
+
+def first_line(text: str) -> str:
+    """The first line of a message, at most 200 characters."""
+    return text.strip().splitlines()[0][:200] if text.strip() else ""
+
+
+def subclass_difference(outcome: Outcome) -> Difference | None:
+    """An array subclass is not a plain result, whatever its values are."""
+    if outcome.subclass:
+        return Difference(f"the result is a {outcome.subclass}; return a plain NumPy array")
+    return None
+
+
+def touched(outcome: Outcome) -> list[tuple[str, str]]:
+    """Inputs that were changed, or whose memory the result shares."""
+    rows = []
+    if outcome.changed:
+        names = ", ".join(outcome.changed)
+        rows.append(("inputs", f"your function changed {names} in place: work on a copy, or make a new array"))
+    elif outcome.shares:
+        names = ", ".join(outcome.shares)
+        rows.append(("inputs", f"the result shares memory with {names}: return a new array"))
+    return rows
+
+
+def over_budget(exercise: Exercise, case: Case, outcome: Outcome, want: Any) -> Difference | None:
+    """How the counted call broke the budget, or None. Code that left the counted arrays is judged on its memory."""
+    if outcome.counts is None:
+        counts = None
+    else:
+        if difference(outcome.counted_value, want):
+            return Difference("called twice with the same inputs, your function gave two different results")
+        counts = Counts.from_dict(outcome.counts)
+    budget = exercise.budget
+    if budget is None:
+        return None
+    allowed = ("budget", budget.text)
+    if counts is None or not was_counted(counts, exercise.least_macs(**case.dims)):
+        limit = 8 * budget.peak_values(**case.dims) + PEAK_SLACK
+        if (outcome.peak or 0) <= limit:
+            return None
+        message = f"your code left the arrays that the judge counts, and held {outcome.peak:,} bytes at its height"
+        return Difference(message, (allowed, ("memory", f"{outcome.peak:,} bytes; at most {limit:,} are allowed")))
+    spent = ("counted", f"{counts.macs:,} multiply-adds in {counts.products} products")
+    for array in budget.forbidden:
+        made = find_array(counts, tuple(case.dims[name] for name in array.dims))
+        if made:
+            shape, op = made
+            row = ("array", f"{op} made an array of shape {tuple(shape)}")
+            return Difference(f"{array.name}: {array.says}", (allowed, row, spent))
+    limit = budget.macs(**case.dims)
+    if counts.macs > limit:
+        return Difference(budget.says, (allowed, spent, ("limit", f"{limit:,} multiply-adds")))
+    if budget.products is not None and counts.products > budget.products:
+        return Difference(budget.says, (allowed, spent, ("limit", f"{budget.products} products")))
+    return None
+
+
+def grade(exercise: Exercise, seed: int, outcomes: list[Outcome], seconds: float) -> ExerciseResult:
+    """The exercise's verdict, points and counts from one outcome a case."""
+    cases = [grade_case(exercise, c, seed, o) for c, o in zip(exercise.cases, outcomes, strict=True)]
+    passed = sum(case.verdict == "passed" for case in cases)
+    failure = next((case for case in cases if case.verdict != "passed"), None)
+    points = exercise.points if passed == len(cases) else round(exercise.points * passed / len(cases), 3)
+    result = ExerciseResult(
+        exercise.id,
+        exercise.chapter,
+        exercise.title,
+        failure.verdict if failure else "passed",
+        points,
+        exercise.points,
+        seconds,
+        failure.message if failure else "",
+        cases,
+    )
+    if not failure:
+        result.counts = ledger_line(exercise, outcomes)
+    return result
+
+
+def ledger_line(exercise: Exercise, outcomes: list[Outcome]) -> dict:
+    """What the formula predicts beside what was counted, for an answer that passed."""
+    case = counted_case(exercise)
+    if case is None:
+        return {}
+    outcome = outcomes[exercise.cases.index(case)]
+    predicted = exercise.least_macs(**case.dims)
+    line = {"case": case.name, "predicted_macs": int(predicted)}
+    if outcome.counts is None:
+        return {**line, "counted": False}
+    counts = Counts.from_dict(outcome.counts)
+    return {
+        **line,
+        "counted": bool(was_counted(counts, predicted)),
+        "macs": int(counts.macs),
+        "products": int(counts.products),
+        "bytes_read": int(counts.bytes_read),
+        "bytes_written": int(counts.bytes_written),
+        "largest": int(counts.largest),
+    }
+
+
+def say_counts(counts: dict) -> str:
+    """The ledger line in words."""
+    if not counts:
+        return ""
+    predicted = counts["predicted_macs"]
+    if not counts["counted"]:
+        return f"formula {show(predicted)} multiply-adds; not counted: the code left the counted arrays"
+    match = "as the formula says" if counts["macs"] == predicted else f"the formula says {show(predicted)}"
+    moved = counts["bytes_read"] + counts["bytes_written"]
+    return f"counted {show(counts['macs'])} multiply-adds, {match}; {show(moved)} bytes moved"
+
+
+def explain(result: ExerciseResult) -> tuple[tuple[str, str], ...]:
+    """The rows of a failed exercise, with the one next command."""
+    failure = result.failure
+    if failure is None or failure.verdict in ("todo", "missing"):
+        return ()
+    return (*failure.rows, ("next", next_command(result, failure)))
+
+
+def next_command(result: ExerciseResult, failure: CaseResult) -> str:
+    """One thing to do after this verdict."""
+    if failure.verdict == "judge_error":
+        return "python judge.py doctor"
+    return f"python judge.py hint {result.id}"
+
+

@@ -1,0 +1,113 @@
+"""``check``, ``case`` and ``hint`` for a notebook: the judge's cases and comparison in the learner's own process.
+
+A check here teaches; it does not protect. Answers are run apart from the judge only by ``judge.py`` and the autograder.
+"""
+
+import html
+import os
+import sys
+import time
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any
+
+from ledger import exercises
+from ledger.judge import report
+from ledger.judge.grade import calls, fresh_seed, grade
+from ledger.judge.observe import lay_out, observe
+from ledger.judge.outcome import Outcome
+from ledger.judge.verdicts import ExerciseResult
+
+
+class CheckFailed(AssertionError):
+    """An answer did not pass its check; the text is the judge's message."""
+
+
+class Shown:
+    """A result as a notebook shows it: text, and the same text in HTML."""
+
+    def __init__(self, text: str, passed: bool):
+        self.text, self.passed = text, passed
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        edge = "#2e7d32" if self.passed else "#c62828"
+        style = f"border-left:4px solid {edge};padding-left:.8em;margin:0;white-space:pre-wrap"
+        return f'<pre style="{style}">{html.escape(self.text)}</pre>'
+
+
+def find(id: str) -> exercises.Exercise:
+    """The exercise called ``id``; a ValueError names the closest ids."""
+    try:
+        return exercises.get(id)
+    except KeyError:
+        raise ValueError(f"there is no exercise {id!r}; the exercises are: {', '.join(exercises.ids())}") from None
+
+
+def check(id: str, answer: Callable[..., Any], seed: int | None = None) -> float | None:
+    """Grade ``answer`` on the cases of exercise ``id`` and show the result.
+
+    In a notebook the result appears under the cell and nothing is raised. nbgrader reads a graded cell's last value as
+    its score and a cell without output as full marks, so under its autograder the points are returned, and an answer
+    that passes no case raises, as does any failure while nbgrader validates. Anywhere else a failure raises CheckFailed
+    with the judge's message. ``seed`` repeats the inputs of an earlier run.
+    """
+    exercise = find(id)
+    if not callable(answer):
+        raise TypeError(f"check({id!r}, answer) wants the function itself, not {answer!r}; write check({id!r}, {id})")
+    result = run_here(exercise, answer, fresh_seed() if seed is None else seed)
+    passed = result.verdict == "passed"
+    shown = Shown(report.one_exercise(result), passed)
+    nbgrader = os.environ.get("NBGRADER_EXECUTION")
+    must_raise = not passed and (result.points == 0 or nbgrader != "autograde")
+    if nbgrader or not in_notebook():
+        if must_raise:
+            raise CheckFailed(shown.text)
+        print(shown)
+        return float(result.points) if nbgrader == "autograde" else None
+    from IPython.display import display
+
+    display(shown)
+    return None
+
+
+def run_here(exercise: exercises.Exercise, answer: Callable[..., Any], seed: int) -> ExerciseResult:
+    """Observe every case in this process and grade it."""
+    start = time.perf_counter()
+    outcomes: list[Outcome] = []
+    for call in calls(exercise, seed):
+        outcomes.append(observe(answer, call))
+        if outcomes[-1].error == "NotImplementedError":
+            break
+    outcomes += [outcomes[-1]] * (len(exercise.cases) - len(outcomes))
+    return grade(exercise, seed, outcomes, time.perf_counter() - start)
+
+
+def in_notebook() -> bool:
+    """Whether this is a Jupyter kernel, on a machine or in a browser."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return shell is not None and type(shell).__name__ != "TerminalInteractiveShell"
+
+
+def case(id: str, name: str, seed: int) -> tuple:
+    """The inputs of one case as a named tuple, laid out as the judge lays them: ``absorb_query(*case(...))``.
+
+    ``name`` and ``seed`` stand in the judge's message. Raises ValueError for an unknown id or name.
+    """
+    exercise = find(id)
+    chosen = exercise.case(name)
+    inputs = exercise.inputs(chosen, seed)
+    kind = namedtuple(f"{id}_case", inputs)
+    return kind(*(lay_out(value, chosen.layout) for value in inputs.values()))
+
+
+def hint(id: str, level: int = 1) -> None:
+    """Print the hints of exercise ``id`` up to ``level``; they go from the idea to a skeleton."""
+    exercise = find(id)
+    if not 1 <= level <= len(exercise.hints):
+        raise ValueError(f"{id} has hints 1 to {len(exercise.hints)}; {level} was asked")
+    for number, text in enumerate(exercise.hints[:level], 1):
+        print(f"Hint {number} of {len(exercise.hints)}: {text}\n")

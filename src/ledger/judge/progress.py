@@ -1,0 +1,101 @@
+"""The learner's state: ``.ledger/`` at the course's root. Every write is whole or not at all."""
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+
+from ledger.judge.verdicts import ExerciseResult
+
+
+class StateError(OSError):
+    """The learner's state could not be kept; the text says where and why."""
+
+
+def course_root(start: Path | None = None) -> Path | None:
+    """The folder that holds the course: the nearest one from ``start`` upwards with ``judge.py`` and ``practice``."""
+    here = (start or Path.cwd()).resolve()
+    return next((f for f in (here, *here.parents) if (f / "judge.py").is_file() and (f / "practice").is_dir()), None)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace ``path`` by ``data`` in one step, so that a reader sees the old file or the new one; the mode stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, path.stat().st_mode & 0o777 if path.exists() else 0o644)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+class Progress:
+    """Best verdict, points and hints seen of each exercise, in ``.ledger/progress.json``."""
+
+    def __init__(self, root: Path):
+        self.folder = root / ".ledger"
+        self.path = self.folder / "progress.json"
+        self.exercises: dict[str, dict] = self._read()
+
+    def _read(self) -> dict[str, dict]:
+        """What was kept. A file that cannot be read is moved aside, never overwritten."""
+        try:
+            data = json.loads(self.path.read_text(encoding="utf-8"))
+            return {id: dict(entry) for id, entry in data["exercises"].items()}
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise StateError(f"{self.path} cannot be read: {error.strerror or error}") from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            with contextlib.suppress(OSError):
+                os.replace(self.path, self.path.with_name(f"progress.damaged-{stamp()}.json"))
+            return {}
+
+    def record(self, results: Iterable[ExerciseResult]) -> None:
+        """Note the newest verdict of each result, and that an exercise was once passed."""
+        for result in results:
+            entry = self.exercises.setdefault(result.id, {})
+            entry["verdict"], entry["points"] = result.verdict, result.points
+            if result.verdict == "passed":
+                entry["passed"] = True
+
+    def hints_seen(self, id: str) -> int:
+        """How many hints of an exercise have been shown."""
+        seen = self.exercises.get(id, {}).get("hints", 0)
+        return seen if isinstance(seen, int) else 0
+
+    def saw_hint(self, id: str, level: int) -> None:
+        """Note that hint ``level`` was shown."""
+        self.exercises.setdefault(id, {})["hints"] = max(level, self.hints_seen(id))
+
+    def save(self) -> None:
+        """Write the file; raises StateError where the folder cannot be written."""
+        data = json.dumps({"schema": 1, "exercises": self.exercises}, indent=2, sort_keys=True) + "\n"
+        try:
+            write_whole(self.path, data.encode())
+        except OSError as error:
+            raise StateError(f"progress was not kept: {self.path}: {error.strerror or error}") from None
+
+
+def stamp() -> str:
+    """The time for a file's name."""
+    return datetime.now().strftime("%Y%m%d-%H%M%S-%f")
+
+
+def back_up(path: Path, root: Path) -> Path:
+    """Copy ``path`` to ``.ledger/backups`` under a name of its own and return where; raises StateError."""
+    to = root / ".ledger" / "backups" / f"{path.stem}-{stamp()}{path.suffix}"
+    try:
+        write_whole(to, path.read_bytes())
+    except OSError as error:
+        raise StateError(f"no backup could be made in {to.parent}: {error.strerror or error}") from None
+    return to

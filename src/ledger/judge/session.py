@@ -1,0 +1,47 @@
+"""One grading session: submissions in, graded exercises out, in the course's order as they are ready."""
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+
+from ledger.judge.collect import Submission
+from ledger.judge.grade import calls, grade
+from ledger.judge.outcome import Job, Outcome
+from ledger.judge.run import Runner
+from ledger.judge.verdicts import CaseResult, ExerciseResult
+
+
+def grade_all(submissions: Iterable[Submission], runner: Runner, seed: int) -> Iterator[ExerciseResult]:
+    """Grade each submission, two at a time, and yield the results in order."""
+    with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
+        yield from pool.map(lambda submission: grade_one(submission, runner, seed), submissions)
+
+
+def grade_one(submission: Submission, runner: Runner, seed: int) -> ExerciseResult:
+    """Run one answer apart and grade it; the judge's own failure is a verdict of its own."""
+    exercise = submission.exercise
+    lacking = [name for name in exercise.needs if find_spec(name) is None]
+    if submission.problem or lacking:
+        verdict = "error" if submission.broken else "missing" if submission.problem else "skipped"
+        return without_run(submission, verdict, submission.problem or f"this needs {', '.join(lacking)}")
+    start = time.perf_counter()
+    try:
+        job = Job(exercise.id, submission.cells, tuple(calls(exercise, seed)))
+        run = runner.run(job)
+        result = grade(exercise, seed, run.outcomes, time.perf_counter() - start)
+        result.output = run.output
+    except Exception as error:
+        failed = Outcome("judge_error", detail=f"{type(error).__name__}: {error}")
+        result = grade(exercise, seed, [failed] * len(exercise.cases), time.perf_counter() - start)
+    result.notes, result.where = list(submission.notes), submission.where
+    return result
+
+
+def without_run(submission: Submission, verdict: str, message: str) -> ExerciseResult:
+    """An exercise that has nothing to run."""
+    exercise = submission.exercise
+    cases = [CaseResult(case.name, verdict, message, (("happened", message),)) for case in exercise.cases]
+    head = (exercise.id, exercise.chapter, exercise.title, verdict, 0, exercise.points, 0.0, message)
+    return ExerciseResult(*head, cases, notes=list(submission.notes), where=submission.where)
