@@ -90,7 +90,7 @@ def test_a_broken_notebook_is_one_line_and_its_exercises_are_errors(gather, tmp_
     assert found.broken
     assert text in found.problem
     assert "\n" not in found.problem
-    with pytest.raises(Unreadable, match="keys.ipynb"):
+    with pytest.raises(Unreadable, match=r"keys\.ipynb"):
         read_notebook(tmp_path / "ch01_keys/keys.ipynb", "keys.ipynb")
 
 

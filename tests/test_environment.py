@@ -63,7 +63,11 @@ def test_conda_gets_the_same_versions(asked, locked, conda):
 def test_the_installed_versions_are_the_locked_ones(locked):
     from importlib.metadata import version
 
-    wrong = {name: version(name) for name in ("numpy", "matplotlib", "nbgrader", "jupyterlab") if version(name) != locked[name]}
+    wrong = {
+        name: version(name)
+        for name in ("numpy", "matplotlib", "nbgrader", "jupyterlab")
+        if version(name) != locked[name]
+    }
     assert not wrong
 
 

@@ -17,6 +17,7 @@ from ledger import __version__, exercises
 from ledger.chapters import CHAPTERS
 from ledger.exercises import Exercise
 from ledger.judge import report
+from ledger.judge.collect import Submission as Answer
 from ledger.judge.collect import (
     Unreadable,
     chapter_number,
@@ -26,7 +27,6 @@ from ledger.judge.collect import (
     read_notebook,
     show_path,
 )
-from ledger.judge.collect import Submission as Answer
 from ledger.judge.grade import fresh_seed
 from ledger.judge.progress import Progress, StateError, course_root
 from ledger.judge.verdicts import ExerciseResult
@@ -111,16 +111,19 @@ def run_grade(argv: Sequence[str], root: Path | None) -> int:
     check_json_path(options.json)
     from ledger.judge.run import Runner
 
-    with Runner(isolation="require" if options.require_isolation else "auto") as runner:
+    with Runner() as runner:
         runner.start()
         answers = select(options, root)
+        if options.require_isolation and not runner.isolation.holds:
+            allowed = ", ".join(runner.isolation.allowed) or "the self-test did not run"
+            return complain(f"answers cannot be isolated here, so none was run; not denied: {allowed}", FAULT)
         seed = fresh_seed() if options.seed is None else options.seed
         human = sys.stdout if options.json != "-" else open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         style = report.Style(report.use_colour(human))
         results = run_and_print(answers, runner, seed, human, style, options, root)
         isolation = "+".join(runner.layers) or "none"
     seconds = time.perf_counter() - start
-    print(*closing(results, seconds, style, options, root), sep="\n", file=human)
+    print(*closing(results, isolation, seconds, style, options), sep="\n", file=human)
     if options.json:
         write_json(options.json, report.to_json(results, isolation, seconds))
     if options.folder is None and options.source is None and root:
@@ -152,13 +155,14 @@ def run_and_print(answers, runner, seed, human, style, options, root) -> list[Ex
     return results
 
 
-def closing(results, seconds, style, options, root) -> list[str]:
+def closing(results, isolation, seconds, style, options) -> list[str]:
     """Failures, totals, a bar a chapter, and what to do next."""
     lines = [*report.failures_text(results, style, options.verbose), ""]
     for chapter in dict.fromkeys(result.chapter for result in results):
         members = [result for result in results if result.chapter == chapter]
         lines.append(f"Chapter {chapter}  {report.chapter_bar(members, style)}")
     lines.append(report.summary_text(results, seconds, style))
+    lines.append(style.dim(f"isolation: {isolation}"))
     ahead = next((r for r in results if r.verdict not in ("passed", "skipped")), None)
     if ahead:
         exercise = exercises.get(ahead.id)
@@ -364,5 +368,3 @@ def run_check(argv: Sequence[str], root: Path | None) -> int:
     from ledger.judge.gate import gate
 
     return gate([known(id).id for id in options.ids], need_root(root), sys.stdout)
-
-

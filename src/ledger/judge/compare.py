@@ -62,11 +62,13 @@ def array_difference(got: Any, want: np.ndarray, place: str) -> Difference | Non
         error = np.abs(got.astype(float) - want.astype(float))
         allowed = 0.0
     else:
-        wide, right = got.astype(np.complex128), want.astype(np.complex128)
-        allowed = TOLERANCE.get(want.dtype.name, 1e-6) * float(np.max(np.abs(right[np.isfinite(right)]), initial=0.0))
-        with np.errstate(invalid="ignore"):
-            error = np.abs(wide - right)
-            close = error <= allowed + TOLERANCE.get(want.dtype.name, 1e-6) * np.abs(right)
+        tolerance = TOLERANCE[want.dtype.name]
+        wide = np.result_type(want.dtype, np.float64)
+        right = want.astype(wide)
+        allowed = tolerance * float(np.max(np.abs(right[np.isfinite(right)]), initial=0.0))
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = np.abs(got.astype(wide) - right)
+            close = error <= allowed + tolerance * np.abs(right)
         wrong = ~(close | (got == want) | (np.isnan(got) & np.isnan(want)))
     if not wrong.any():
         return None

@@ -40,3 +40,21 @@ def course_rows(root: Path | None, faults: list[str]) -> list[tuple[str, str]]:
     except StateError as error:
         rows.append(("progress", str(error)))
     return rows
+
+
+def isolation_rows(faults: list[str]) -> list[tuple[str, str]]:
+    """The layers that hold in a jailed process here, and every forbidden action that one of them did not deny."""
+    try:
+        with Runner() as runner:
+            isolation = runner.isolation
+    except OSError as error:
+        faults.append(f"no answer can be run apart here: {error}")
+        return [("layers", "none")]
+    if not isolation.probes:
+        faults.append("the self-test of the isolation did not run")
+    tried = len(isolation.probes)
+    rows = [
+        ("layers", ", ".join(isolation.layers) or "none: answers run in a process of their own and no more"),
+        ("self-test", f"{tried - len(isolation.allowed)} of {tried} forbidden actions were denied"),
+    ]
+    return rows + [("not denied", action) for action in isolation.allowed]

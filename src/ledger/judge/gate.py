@@ -43,7 +43,10 @@ def gate(ids: list[str], root: Path, out: TextIO) -> int:
                 *mutant_faults(exercise, runner),
                 *text_faults(exercise, solutions, practice),
             ]
-            print(f"  {'✗' if found else '✓'} {id}: {len(exercise.cases)} cases, {len(exercise.mutants)} mutants", file=out)
+            print(
+                f"  {'✗' if found else '✓'} {id}: {len(exercise.cases)} cases, {len(exercise.mutants)} mutants",
+                file=out,
+            )
             faults += [f"{id}: {fault}" for fault in found]
     for fault in faults:
         print(f"fault: {fault}", file=out)
@@ -109,7 +112,9 @@ def names_reason(result: ExerciseResult, because: str) -> bool:
 def submission_of(exercise: Exercise, mutant: Mutant) -> Submission:
     """A mutant as a learner would hand it in: its source under the exercise's name."""
     name = mutant.answer.__name__
-    source = re.sub(rf"\bdef {name}\b", f"def {exercise.id}", textwrap.dedent(inspect.getsource(mutant.answer)), count=1)
+    source = re.sub(
+        rf"\bdef {name}\b", f"def {exercise.id}", textwrap.dedent(inspect.getsource(mutant.answer)), count=1
+    )
     cells = (Cell("above", "import numpy as np"), Cell(name, source))
     return Submission(exercise, cells, name)
 
@@ -124,7 +129,9 @@ def text_faults(exercise: Exercise, solutions: list[Notebook], practice: list[No
     faults += [f"a hint holds the solution: {s}" for s in statements if any(s in squeeze(h) for h in exercise.hints)]
     shown = "\n".join(squeeze(cell.source) for notebook in practice for cell in notebook.cells)
     faults += [f"practice/ holds a statement of the solution: {s}" for s in statements if s in shown]
-    function = next((n for n in ast.parse(answer).body if isinstance(n, ast.FunctionDef) and n.name == exercise.id), None)
+    function = next(
+        (n for n in ast.parse(answer).body if isinstance(n, ast.FunctionDef) and n.name == exercise.id), None
+    )
     parameters = [a.arg for a in function.args.args] if function else []
     named = list(exercise.inputs(exercise.cases[0], 0))
     if parameters != named:

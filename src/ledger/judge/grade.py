@@ -3,9 +3,8 @@
 import secrets
 from typing import Any
 
-
 from ledger.count import Counts, find_array, was_counted
-from ledger.exercises import Case, Exercise
+from ledger.exercises import Budget, Case, Exercise
 from ledger.judge.compare import Difference, difference, show
 from ledger.judge.mistakes import recognise
 from ledger.judge.outcome import Call, Outcome
@@ -28,7 +27,7 @@ def fresh_seed() -> int:
     return secrets.randbelow(900_000) + 100_000
 
 
-def calls(exercise: Exercise, seed: int) -> list[Call]:
+def calls_of(exercise: Exercise, seed: int) -> list[Call]:
     """What to run: every case's inputs, with the counting asked for on the one case that counts."""
     counted = counted_case(exercise)
     return [Call(exercise.inputs(case, seed), case.layout, case is counted) for case in exercise.cases]
@@ -43,11 +42,10 @@ def counted_case(exercise: Exercise) -> Case | None:
     return None
 
 
-def grade_case(exercise: Exercise, case: Case, seed: int, outcome: Outcome) -> CaseResult:
+def grade_case(exercise: Exercise, case: Case, seed: int, call: Call, outcome: Outcome) -> CaseResult:
     """The verdict of one case, with the message that a learner reads."""
-    inputs = exercise.inputs(case, seed)
-    args = tuple(inputs.values())
-    rows = [("checked", exercise.checks), ("case", describe(case, inputs, seed))]
+    args = tuple(call.args.values())
+    rows = [("checked", exercise.checks), ("case", describe(case, call.args, seed))]
     if outcome.kind != "returned":
         return stopped(exercise, case, outcome, rows)
     want = exercise.oracle(*args)
@@ -124,40 +122,53 @@ def touched(outcome: Outcome) -> list[tuple[str, str]]:
 
 def over_budget(exercise: Exercise, case: Case, outcome: Outcome, want: Any) -> Difference | None:
     """How the counted call broke the budget, or None. Code that left the counted arrays is judged on its memory."""
-    if outcome.counts is None:
-        counts = None
-    else:
-        if difference(outcome.counted_value, want):
-            return Difference("called twice with the same inputs, your function gave two different results")
-        counts = Counts.from_dict(outcome.counts)
-    budget = exercise.budget
+    counts, budget = counts_of(outcome), exercise.budget
+    if counts is not None and difference(outcome.counted_value, want):
+        return Difference("called twice with the same inputs, your function gave two different results")
     if budget is None:
         return None
     allowed = ("budget", budget.text)
+    if counts is not None:
+        found = overspent(budget, case, counts)
+        if found:
+            return Difference(found.message, (allowed, *found.rows))
     if counts is None or not was_counted(counts, exercise.least_macs(**case.dims)):
         limit = 8 * budget.peak_values(**case.dims) + PEAK_SLACK
-        if (outcome.peak or 0) <= limit:
-            return None
-        message = f"your code left the arrays that the judge counts, and held {outcome.peak:,} bytes at its height"
-        return Difference(message, (allowed, ("memory", f"{outcome.peak:,} bytes; at most {limit:,} are allowed")))
+        if (outcome.peak or 0) > limit:
+            message = f"your code left the arrays that the judge counts, and held {outcome.peak:,} bytes at its height"
+            return Difference(message, (allowed, ("memory", f"{outcome.peak:,} bytes; at most {limit:,} are allowed")))
+    return None
+
+
+def counts_of(outcome: Outcome) -> Counts | None:
+    """The counts of an outcome; None where the counted call did not end well or sent no record of counts."""
+    try:
+        return None if outcome.counts is None else Counts.from_dict(outcome.counts)
+    except ValueError:
+        return None
+
+
+def overspent(budget: Budget, case: Case, counts: Counts) -> Difference | None:
+    """What counted code made or spent beyond the budget. A count is never too high, so this holds for code that was
+    counted in part as well."""
     spent = ("counted", f"{counts.macs:,} multiply-adds in {counts.products} products")
     for array in budget.forbidden:
         made = find_array(counts, tuple(case.dims[name] for name in array.dims))
         if made:
             shape, op = made
-            row = ("array", f"{op} made an array of shape {tuple(shape)}")
-            return Difference(f"{array.name}: {array.says}", (allowed, row, spent))
-    limit = budget.macs(**case.dims)
-    if counts.macs > limit:
-        return Difference(budget.says, (allowed, spent, ("limit", f"{limit:,} multiply-adds")))
+            return Difference(f"{array.name}: {array.says}", (("array", f"{op} made one of shape {shape}"), spent))
+    most = budget.macs(**case.dims)
+    if counts.macs > most:
+        return Difference(budget.says, (spent, ("limit", f"{most:,} multiply-adds")))
     if budget.products is not None and counts.products > budget.products:
-        return Difference(budget.says, (allowed, spent, ("limit", f"{budget.products} products")))
+        return Difference(budget.says, (spent, ("limit", f"{budget.products} products")))
     return None
 
 
-def grade(exercise: Exercise, seed: int, outcomes: list[Outcome], seconds: float) -> ExerciseResult:
-    """The exercise's verdict, points and counts from one outcome a case."""
-    cases = [grade_case(exercise, c, seed, o) for c, o in zip(exercise.cases, outcomes, strict=True)]
+def grade(exercise: Exercise, seed: int, calls: list[Call], outcomes: list[Outcome], seconds: float) -> ExerciseResult:
+    """The exercise's verdict, points and counts from one outcome a call, made from ``calls_of(exercise, seed)``."""
+    met = zip(exercise.cases, calls, outcomes, strict=True)
+    cases = [grade_case(exercise, case, seed, call, outcome) for case, call, outcome in met]
     passed = sum(case.verdict == "passed" for case in cases)
     failure = next((case for case in cases if case.verdict != "passed"), None)
     points = exercise.points if passed == len(cases) else round(exercise.points * passed / len(cases), 3)
@@ -185,9 +196,9 @@ def ledger_line(exercise: Exercise, outcomes: list[Outcome]) -> dict:
     outcome = outcomes[exercise.cases.index(case)]
     predicted = exercise.least_macs(**case.dims)
     line = {"case": case.name, "predicted_macs": int(predicted)}
-    if outcome.counts is None:
+    counts = counts_of(outcome)
+    if counts is None:
         return {**line, "counted": False}
-    counts = Counts.from_dict(outcome.counts)
     return {
         **line,
         "counted": bool(was_counted(counts, predicted)),
@@ -224,5 +235,3 @@ def next_command(result: ExerciseResult, failure: CaseResult) -> str:
     if failure.verdict == "judge_error":
         return "python judge.py doctor"
     return f"python judge.py hint {result.id}"
-
-

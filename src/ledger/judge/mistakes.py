@@ -1,7 +1,7 @@
 """Recognise a known mistake by what the wrong value is.
 
-An exercise's own mistakes are tried first: the value that code with the mistake would return, for the very inputs of the
-case. Then come transformations of the expected value that any exercise can meet.
+An exercise's own mistakes are tried first: the value that code with the mistake would return, for the very inputs of
+the case. Then come transformations of the expected value that any exercise can meet.
 """
 
 from collections.abc import Iterator

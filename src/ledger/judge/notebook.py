@@ -13,7 +13,7 @@ from typing import Any
 
 from ledger import exercises
 from ledger.judge import report
-from ledger.judge.grade import calls, fresh_seed, grade
+from ledger.judge.grade import calls_of, fresh_seed, grade
 from ledger.judge.observe import lay_out, observe
 from ledger.judge.outcome import Outcome
 from ledger.judge.verdicts import ExerciseResult
@@ -77,12 +77,13 @@ def run_here(exercise: exercises.Exercise, answer: Callable[..., Any], seed: int
     """Observe every case in this process and grade it."""
     start = time.perf_counter()
     outcomes: list[Outcome] = []
-    for call in calls(exercise, seed):
+    calls = calls_of(exercise, seed)
+    for call in calls:
         outcomes.append(observe(answer, call))
         if outcomes[-1].error == "NotImplementedError":
             break
-    outcomes += [outcomes[-1]] * (len(exercise.cases) - len(outcomes))
-    return grade(exercise, seed, outcomes, time.perf_counter() - start)
+    outcomes += [outcomes[-1]] * (len(calls) - len(outcomes))
+    return grade(exercise, seed, calls, outcomes, time.perf_counter() - start)
 
 
 def in_notebook() -> bool:

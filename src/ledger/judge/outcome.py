@@ -63,7 +63,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Cell:
-    """A code cell to execute: ``file`` is the name tracebacks show. Only the last cell of a job is the answer itself."""
+    """A code cell to execute; ``file`` is the name that tracebacks show. Of a job only the last cell is the answer."""
 
     file: str
     source: str

@@ -49,8 +49,8 @@ def one_line(result: ExerciseResult, style: Style, width: int = 0) -> str:
     """An exercise as one line: mark, id, points, and the verdict where it is not a pass."""
     mark = style.verdict(_MARKS.get(result.verdict, "✗"), result.verdict)
     points = f"{points_text(result.points)}/{result.max_points}"
-    said = "" if result.verdict == "passed" else style.verdict(result.verdict, result.verdict)
-    return f"  {mark} {result.id:<{width}}  {points:>6}  {said or style.dim(result.title)}".rstrip()
+    said = "" if result.verdict == "passed" else style.verdict(result.verdict, result.verdict) + "  "
+    return f"  {mark} {result.id:<{width}}  {points:>6}  {said}{style.dim(result.title)}"
 
 
 def rows_text(rows: Iterable[tuple[str, str]], style: Style, indent: str = "    ") -> list[str]:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
 from ledger.judge.collect import Submission
-from ledger.judge.grade import calls, grade
+from ledger.judge.grade import calls_of, grade
 from ledger.judge.outcome import Job, Outcome
 from ledger.judge.run import Runner
 from ledger.judge.verdicts import CaseResult, ExerciseResult
@@ -27,15 +27,17 @@ def grade_one(submission: Submission, runner: Runner, seed: int) -> ExerciseResu
         verdict = "error" if submission.broken else "missing" if submission.problem else "skipped"
         return without_run(submission, verdict, submission.problem or f"this needs {', '.join(lacking)}")
     start = time.perf_counter()
+    calls = calls_of(exercise, seed)
     try:
-        job = Job(exercise.id, submission.cells, tuple(calls(exercise, seed)))
-        run = runner.run(job)
-        result = grade(exercise, seed, run.outcomes, time.perf_counter() - start)
+        run = runner.run(Job(exercise.id, submission.cells, tuple(calls)))
+        result = grade(exercise, seed, calls, run.outcomes, time.perf_counter() - start)
         result.output = run.output
+        remarks = [] if result.verdict == "passed" else run.notes
     except Exception as error:
         failed = Outcome("judge_error", detail=f"{type(error).__name__}: {error}")
-        result = grade(exercise, seed, [failed] * len(exercise.cases), time.perf_counter() - start)
-    result.notes, result.where = list(submission.notes), submission.where
+        result = grade(exercise, seed, calls, [failed] * len(calls), time.perf_counter() - start)
+        remarks = []
+    result.notes, result.where = [*submission.notes, *remarks], submission.where
     return result
 
 

@@ -1,0 +1,30 @@
+"""Write a benchmark's figures with the machine, the date and the commit that they belong to."""
+
+import json
+import platform
+import subprocess
+from datetime import date
+from pathlib import Path
+
+from ledger.measure import describe_machine
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def processor() -> str:
+    """The processor's name, where the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def record(name: str, figures: dict) -> Path:
+    """Keep ``figures`` as ``bench/results/NAME.json`` and return the path."""
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    machine = {"processor": processor(), **dict(describe_machine())}
+    data = {"date": date.today().isoformat(), "commit": commit.stdout.strip(), "machine": machine, "figures": figures}
+    path = ROOT / "bench" / "results" / f"{name}.json"
+    path.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    return path

@@ -1,0 +1,41 @@
+"""Inputs that several exercises share: random arrays, and the small example that the lessons work by hand."""
+
+import numpy as np
+
+#: The worked example: one query, one head's weight (latent 3, nope 2) and three cached latents.
+TOY_Q_NOPE = ((1, 0),)
+TOY_W_K = ((1, 0), (0, 2), (1, 1))
+TOY_W_V = ((1, 0), (0, 1), (0, 1))
+TOY_LATENTS = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
+#: A second head's key matrix, (nope 2, latent 3).
+TOY_HEAD_1 = ((0, 1, 2), (1, 0, 1))
+
+_HUGE = 2.0**40
+
+
+def normal(rng: np.random.Generator, dtype: np.dtype, *shape: int) -> np.ndarray:
+    """Standard normal values."""
+    return rng.standard_normal(shape).astype(dtype, copy=False)
+
+
+def whole(rng: np.random.Generator, dtype: np.dtype, *shape: int) -> np.ndarray:
+    """Whole numbers from -4 to 4 without 0, so that sums of products are exact and easy to follow by hand."""
+    return (rng.integers(1, 5, shape) * rng.choice([-1, 1], shape)).astype(dtype)
+
+
+def cancel(left: np.ndarray, right: np.ndarray, axis: int) -> None:
+    """Put a huge number and its negative into ``left``, for ``right`` to cancel; both are changed in place.
+
+    The last axis of ``left`` meets ``axis`` of ``right`` in a sum of products. Afterwards feature 0 of ``left`` is
+    2^40 + 1, feature 1 is 2 - 2^40, and ``right`` is alike in both. With whole numbers float64 leaves exactly three
+    times feature 0 of ``right``; float32 cannot hold the 1 and the 2, and loses it. Errors of that kind drown in the
+    tolerance on normal values.
+    """
+    left[..., 0], left[..., 1] = _HUGE + 1, 2 - _HUGE
+    features = np.moveaxis(right, axis, 0)
+    features[1] = features[0]
+
+
+def drawn(rng: np.random.Generator, **ranges: tuple[int, int]) -> dict[str, int]:
+    """One size from each half-open range."""
+    return {name: int(rng.integers(*ends)) for name, ends in ranges.items()}

@@ -1,0 +1,639 @@
+"""Run answers apart from the judge: start servers, hand jobs to their processes, and give up on them in time.
+
+The judge's side of ``ledger.judge.server``. It decides how a call ended from what it sees itself (a deadline, a closed
+pipe, a signal, the size that a result announces) and takes from the answer's process only values and what it says about
+its own exceptions.
+"""
+
+import contextlib
+import json
+import math
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ledger.judge import sandbox, wire
+from ledger.judge.outcome import Call, Job, Outcome, Run, Unsupported
+
+#: What a server imports before it forks, where an answer asks for it; each kind of server starts when first needed.
+PRELOADED = {"matplotlib": "matplotlib.pyplot", "torch": "torch", "triton": "triton"}
+#: Bytes of an answer's output that are kept.
+OUTPUT_KEPT = 4096
+
+_BOOT_SECONDS = 120.0
+_HELLO_SECONDS = 30.0
+_SERVER_REPLY_SECONDS = 30.0
+_CHILD_KINDS = ("returned", "raised", "missing", "memory", "judge_error")
+_STARTER = (
+    "import json, sys; config = json.loads(sys.argv[1]); sys.path[3:3] = [config['source']]; "
+    "sys.path += [path for path in config['paths'] if path not in sys.path]; "
+    "from ledger.judge.server import main; main()"
+)
+
+
+class IsolationError(RuntimeError):
+    """Isolation was required and does not hold here; the text names what was not denied."""
+
+
+class ServerLost(Exception):
+    """The judge's own server has died or does not answer."""
+
+
+class Isolation(NamedTuple):
+    """The layers that held, and every forbidden action that was tried in the jail."""
+
+    layers: tuple[str, ...]
+    probes: tuple[sandbox.Probe, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything forbidden was denied."""
+        return bool(self.probes) and all(probe.denied for probe in self.probes)
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The forbidden actions that were not denied."""
+        return tuple(probe.action for probe in self.probes if not probe.denied)
+
+
+class Ended(NamedTuple):
+    """How a process ended: its wait status, its largest resident size in MB, its CPU seconds."""
+
+    status: int
+    peak_mb: int
+    cpu: float
+
+
+class Stopped(Exception):
+    """A process that gave no answer: ``kind`` is the outcome's, or ``died`` where its wait status will say."""
+
+    def __init__(self, kind: str, detail: str = ""):
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+
+
+class Runner:
+    """Runs jobs, each in a jailed process of its own, from any number of threads.
+
+    ``isolation="require"`` raises IsolationError rather than run anything where a forbidden action is not denied.
+    ``mode`` is ``fork`` (a warm server that forks), ``cold`` (a new interpreter for each job) or ``auto``: fork on
+    Linux, cold elsewhere; the environment variable LEDGER_JUDGE_MODE decides where it is ``auto``. ``extra_hidden``
+    are folders that no answer may read, even where they lie among the libraries. ``layers`` may leave layers out.
+    """
+
+    def __init__(
+        self,
+        isolation: str = "auto",
+        mode: str = "auto",
+        extra_hidden: Iterable[str | os.PathLike] = (),
+        layers: Iterable[str] = sandbox.LAYERS,
+    ):
+        if mode == "auto":
+            mode = os.environ.get("LEDGER_JUDGE_MODE") or ("fork" if sys.platform == "linux" else "cold")
+        if isolation not in ("auto", "require") or mode not in ("fork", "cold"):
+            raise ValueError("isolation is auto or require; mode is auto, fork or cold")
+        self.isolation_wanted = isolation
+        self.mode = mode
+        self._hidden = sandbox.hidden_paths(extra_hidden)
+        self._layers = list(layers)
+        self._launchers: dict[tuple[str, ...], ForkServer | ColdStart] = {}
+        self._lock = threading.Lock()
+        self._isolation: Isolation | None = None
+        self._isolation_lock = threading.Lock()
+
+    def __enter__(self) -> "Runner":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def start(self, *modules: str) -> None:
+        """Start the server for answers that use ``modules`` and return at once; it boots meanwhile."""
+        self._launcher(tuple(name for name in PRELOADED if name in modules and find_spec(name)))
+
+    def run(self, job: Job) -> Run:
+        """Run every call of ``job`` in order and say how each ended.
+
+        Nothing that an answer does raises here; a fault of the judge is an outcome of its own. Raises IsolationError
+        where isolation is required and does not hold.
+        """
+        if self.isolation_wanted == "require" and not self.isolation.holds:
+            allowed = ", ".join(self.isolation.allowed) or "the self-test did not run"
+            raise IsolationError(f"answers cannot be isolated here; not denied: {allowed}")
+        return Session(job, lambda: self._launcher(modules_of(job))).run()
+
+    @property
+    def isolation(self) -> Isolation:
+        """What the self-test in a jailed process found; it runs once, when first asked for."""
+        with self._isolation_lock:
+            if self._isolation is None:
+                self._isolation = self_test(self._launcher(()))
+            return self._isolation
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layers that hold, by name."""
+        return self.isolation.layers
+
+    def close(self) -> None:
+        """End every server and whatever it still runs."""
+        with self._lock:
+            launchers, self._launchers = list(self._launchers.values()), {}
+        for launcher in launchers:
+            launcher.close()
+
+    def _launcher(self, modules: tuple[str, ...]) -> "ForkServer | ColdStart":
+        """The server for ``modules``: the one that runs, or a new one where there is none or it was lost."""
+        with self._lock:
+            launcher = self._launchers.get(modules)
+            if launcher is None or launcher.lost:
+                if launcher:
+                    launcher.close()
+                kind = ForkServer if self.mode == "fork" else ColdStart
+                launcher = self._launchers[modules] = kind(modules, self._hidden, self._layers)
+            return launcher
+
+
+def modules_of(job: Job) -> tuple[str, ...]:
+    """Which of the preloaded modules the cells of ``job`` import, or its arguments are of."""
+    text = "\n".join(cell.source for cell in job.cells)
+    torch = sys.modules.get("torch")
+    tensors = torch and any(isinstance(value, torch.Tensor) for call in job.calls for value in call.args.values())
+    return tuple(
+        name
+        for name in PRELOADED
+        if (re.search(rf"\b(?:import|from)\b[^\n#]*\b{name}\b", text) or (name == "torch" and tensors))
+        and find_spec(name)
+    )
+
+
+def interpreter(modules: tuple[str, ...], hidden: list[str], layers: list[str], **descriptors: Any) -> list[str]:
+    """The command that starts ``ledger.judge.server`` in an interpreter of its own."""
+    package = Path(__file__).resolve().parents[1]
+    libraries = {str(Path(np.__file__).resolve().parents[1])}
+    libraries |= {str(Path(find_spec(name).origin).resolve().parents[1]) for name in modules}
+    config = {
+        "source": str(package.parent),
+        "paths": sorted(libraries),
+        "preload": [PRELOADED[name] for name in modules],
+        "hidden": hidden,
+        "layers": layers,
+        **descriptors,
+    }
+    return [sys.executable, "-I", "-c", _STARTER, json.dumps(config)]
+
+
+def environment(modules: tuple[str, ...]) -> dict[str, str]:
+    """The environment of a server: nothing of the learner's, and one thread for each numerical library."""
+    threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+    made = dict.fromkeys(threads, "1") | {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "MPLBACKEND": "Agg"}
+    made |= {"HOME": "/nonexistent", "TRITON_INTERPRET": "1"}
+    kept = ["LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"]
+    if "matplotlib" in modules:  # its cache of fonts saves a second of the start
+        kept += ["HOME", "MPLCONFIGDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"]
+    return made | {name: os.environ[name] for name in kept if name in os.environ}
+
+
+class ForkServer:
+    """A server process, the socket to it, and the processes that it forks."""
+
+    hello_seconds = _HELLO_SECONDS
+
+    def __init__(self, modules: tuple[str, ...], hidden: list[str], layers: list[str]):
+        self.lost = False
+        self._lock = threading.Lock()
+        self._ready = False
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self.process = subprocess.Popen(
+                interpreter(modules, hidden, layers, control=theirs.fileno()),
+                pass_fds=[theirs.fileno()],
+                env=environment(modules),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def ready(self) -> None:
+        """Wait until the server has booted; raises ServerLost where it does not."""
+        with self._lock:
+            if not self._ready:
+                self._hear(_BOOT_SECONDS)
+                self._ready = True
+
+    def launch(self, fds: list[int]) -> int:
+        """Fork a process that reads jobs from the first of ``fds``, replies to the second and prints to the third."""
+        return self._ask({"op": "fork"}, fds)["pid"]
+
+    def reap(self, pid: int) -> Ended:
+        """End a process and say how it ended."""
+        told = self._ask({"op": "reap", "pid": pid})
+        return Ended(told["status"], told["peak_kb"] >> 10, told["cpu"])
+
+    def close(self) -> None:
+        """End the server and everything that it forked."""
+        self.lost = True
+        self._control.close()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _ask(self, request: dict, fds: list[int] = ()) -> dict:
+        with self._lock:
+            if self.lost:
+                raise ServerLost("the server has gone")
+            try:
+                socket.send_fds(self._control, [json.dumps(request).encode()], fds)
+            except OSError as error:
+                self.lost = True
+                raise ServerLost(f"the server has gone: {error.strerror}") from None
+            return self._hear(_SERVER_REPLY_SECONDS)
+
+    def _hear(self, seconds: float) -> dict:
+        try:
+            self._control.settimeout(seconds)
+            data = self._control.recv(4096)
+        except OSError as error:
+            self.lost = True
+            raise ServerLost(f"the server does not answer: {error}") from None
+        answer = json.loads(data) if data else {"error": "the server has gone"}
+        if "error" in answer:
+            self.lost = True
+            raise ServerLost(answer["error"])
+        return answer
+
+
+class ColdStart:
+    """Starts a new interpreter for each job: slower by its start, and safe where forking is not."""
+
+    hello_seconds = _BOOT_SECONDS
+
+    def __init__(self, modules: tuple[str, ...], hidden: list[str], layers: list[str]):
+        self.lost = False
+        self._command = (modules, hidden, layers)
+        self._processes: dict[int, subprocess.Popen] = {}
+
+    def ready(self) -> None:
+        """There is nothing to wait for."""
+
+    def launch(self, fds: list[int]) -> int:
+        """Start a process on the three descriptors of a job, as ``ForkServer.launch`` does."""
+        if self.lost:
+            raise ServerLost("the judge is closing")
+        process = subprocess.Popen(
+            interpreter(*self._command, job=list(fds)),
+            pass_fds=fds,
+            env=environment(self._command[0]),
+            stdin=subprocess.DEVNULL,
+            stdout=fds[2],
+            stderr=fds[2],
+            start_new_session=True,
+        )
+        self._processes[process.pid] = process
+        return process.pid
+
+    def reap(self, pid: int) -> Ended:
+        """End a process and its group and say how it ended."""
+        process = self._processes.pop(pid, None)
+        if process is None:
+            raise ServerLost("the judge is closing")
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            process.kill()
+        _, status, usage = os.wait4(pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        kilobytes = usage.ru_maxrss >> (10 if sys.platform == "darwin" else 0)
+        return Ended(status, kilobytes >> 10, usage.ru_utime + usage.ru_stime)
+
+    def close(self) -> None:
+        """End every process that still runs."""
+        self.lost = True
+        for pid in list(self._processes):
+            self.reap(pid)
+
+
+class Worker:
+    """The judge's ends of one process: what it is sent, what it replies and what it prints."""
+
+    def __init__(self, launcher: ForkServer | ColdStart, output_bytes: int, kept: bytearray):
+        self.launcher = launcher
+        self.output_left = output_bytes
+        self._kept = kept
+        self._pending: deque[memoryview] = deque()
+        self._reader = wire.FrameReader(0)
+        self._output_open = True
+        job, self._job = os.pipe()
+        self._reply, reply = os.pipe()
+        self._output, output = os.pipe()
+        try:
+            self.pid = launcher.launch([job, reply, output])
+        except BaseException:
+            self._close_pipes()
+            raise
+        finally:
+            for fd in (job, reply, output):
+                os.close(fd)
+        for fd in (self._job, self._reply, self._output):
+            os.set_blocking(fd, False)
+
+    def send(self, message: dict, leaves: list[np.ndarray] = ()) -> None:
+        """Queue a frame; it is written while a reply is waited for."""
+        self._pending.extend(wire.frame_bytes(message, leaves))
+
+    def receive(self, seconds: float, max_bytes: int = 0) -> wire.Frame:
+        """The next frame of the process, whose arrays are at most ``max_bytes``.
+
+        Raises Stopped with ``timeout``, ``output`` (more printed than allowed) or ``died``; WireError and TooLarge as
+        the wire does.
+        """
+        self._reader.max_bytes = max_bytes
+        deadline = time.monotonic() + seconds
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise Stopped("timeout")
+            events = dict(self._poll(left))
+            if self._output in events:
+                self._drain()
+            if self._job in events:
+                self._write()
+            frame = self._read() if self._reply in events else None
+            if frame:
+                self._drain()
+                return frame
+
+    def _read(self) -> wire.Frame | None:
+        try:
+            count = os.readv(self._reply, [self._reader.space()])
+        except BlockingIOError:
+            return None
+        if not count:
+            raise Stopped("died")
+        return self._reader.advance(count)
+
+    def _poll(self, seconds: float) -> list[tuple[int, int]]:
+        poll = select.poll()
+        poll.register(self._reply, select.POLLIN)
+        if self._output_open:
+            poll.register(self._output, select.POLLIN)
+        if self._pending:
+            poll.register(self._job, select.POLLOUT)
+        return poll.poll(math.ceil(seconds * 1000))
+
+    def _write(self) -> None:
+        try:
+            count = os.write(self._job, self._pending[0])
+        except BlockingIOError:
+            return
+        except BrokenPipeError:  # it has ended or reads no more; the reply will tell
+            self._pending.clear()
+            return
+        self._pending[0] = self._pending[0][count:]
+        if not self._pending[0]:
+            self._pending.popleft()
+
+    def _drain(self) -> None:
+        """Take what was printed; only the first bytes are kept. Raises Stopped where it is more than allowed."""
+        while self._output_open:
+            try:
+                data = os.read(self._output, 1 << 16)
+            except BlockingIOError:
+                return
+            self._output_open = bool(data)
+            self._kept += data[: max(0, OUTPUT_KEPT - len(self._kept))]
+            self.output_left -= len(data)
+            if self.output_left < 0:
+                raise Stopped("output")
+
+    def end(self) -> Ended:
+        """End the process, keep the rest of what it printed, and say how it ended."""
+        try:
+            ended = self.launcher.reap(self.pid)
+            with contextlib.suppress(Stopped):
+                self._drain()
+            return ended
+        finally:
+            self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        for fd in (self._job, self._reply, self._output):
+            os.close(fd)
+
+
+class Session:
+    """One job on its way: its process, its budget of time, and what every call that is left will get."""
+
+    def __init__(self, job: Job, launcher: Any):
+        self.job = job
+        self._launcher = launcher
+        self._worker: Worker | None = None
+        self._final: Outcome | None = None
+        self._stage = "load"
+        self._deadline = math.inf
+        self._printed = bytearray()
+        self._output_left = job.output_bytes
+        self._result = Run([])
+
+    def run(self) -> Run:
+        """Every call of the job in order."""
+        start = time.monotonic()
+        try:
+            for number, call in enumerate(self.job.calls):
+                self._result.outcomes.append(self._final or self._outcome(number, call))
+        finally:
+            self._end()
+        self._result.output = self._printed.decode("utf-8", "replace")
+        self._result.seconds = time.monotonic() - start
+        return self._result
+
+    def _outcome(self, number: int, call: Call) -> Outcome:
+        """The outcome of one call, whatever happens."""
+        try:
+            if self._worker is None:
+                self._begin()
+            return self._final or self._call(number, call)
+        except wire.TooLarge as large:
+            self._end()
+            return too_large(large, self.job.result_bytes)
+        except wire.WireError as error:
+            self._end()
+            return Outcome("crash", self._stage, detail=f"its process sent something that is no result: {error}")
+        except Stopped as stopped:
+            return self._stopped(stopped)
+        except Exception as error:
+            self._final = Outcome("judge_error", self._stage, detail=f"{type(error).__name__}: {error}"[:500])
+            self._end()
+            return self._final
+
+    def _begin(self) -> None:
+        """Start a process for the job and have it load the cells."""
+        launcher = self._launcher()
+        launcher.ready()
+        if self._deadline == math.inf:
+            self._deadline = time.monotonic() + self.job.total_seconds
+        self._stage = "load"
+        self._worker = Worker(launcher, self._output_left, self._printed)
+        cells = [[cell.file, cell.source] for cell in self.job.cells]
+        self._worker.send({"function": self.job.function, "cells": cells, **limits_of(self.job)})
+        self._result.layers = hello(self._worker)
+        message = self._receive(self.job.load_seconds).message
+        try:
+            notes = [wire.text(note, 300) for note in message["notes"][:20]]
+            outcome = message["outcome"]
+        except (KeyError, TypeError) as error:
+            raise wire.WireError("no outcome of loading") from error
+        self._result.notes = list(dict.fromkeys([*self._result.notes, *notes]))
+        if outcome is not None:
+            self._final = wire.outcome_from_wire(wire.Frame(outcome, []), _CHILD_KINDS)
+
+    def _call(self, number: int, call: Call) -> Outcome:
+        """Send one call and take its outcome. A counted call runs twice and so has twice the time."""
+        self._stage = "call"
+        try:
+            message, leaves = wire.call_to_wire(call)
+        except wire.WireError as error:
+            return Outcome("judge_error", detail=str(error))
+        self._worker.send({"number": number, "call": message}, leaves)
+        times = 2 if call.counted else 1
+        reply = self._receive(times * self.job.case_seconds, times * self.job.result_bytes)
+        if reply.message.get("number") != number or type(reply.message.get("outcome")) is not dict:
+            raise wire.WireError("not the outcome of this call")
+        return wire.outcome_from_wire(wire.Frame(reply.message["outcome"], reply.leaves), _CHILD_KINDS)
+
+    def _receive(self, seconds: float, max_bytes: int = 0) -> wire.Frame:
+        """The next frame, within ``seconds`` and what is left of the job's own time."""
+        left = self._deadline - time.monotonic()
+        try:
+            return self._worker.receive(min(seconds, left), max_bytes)
+        except Stopped as stopped:
+            if stopped.kind == "timeout":
+                all_cases = f"{self.job.total_seconds:g} s for all cases together"
+                raise Stopped("timeout", f"{seconds:g} s" if seconds <= left else all_cases) from None
+            raise
+
+    def _stopped(self, stopped: Stopped) -> Outcome:
+        """The outcome of a process that gave none, and what the calls after it get."""
+        ended = self._end()
+        kind, detail = stopped.kind, stopped.detail
+        if ended is None:
+            self._final = Outcome("judge_error", self._stage, detail="the judge's server has gone")
+            return self._final
+        if kind == "died":
+            kind, detail = why_it_died(ended, limits_of(self.job)["cpu_seconds"])
+        elif kind == "output":
+            detail = f"more than {self.job.output_bytes:,} bytes"
+        outcome = Outcome(kind, self._stage, detail=detail)
+        if kind in ("timeout", "output"):
+            self._final = replace(outcome, detail="not run" if self._stage == "call" else detail)
+        elif self._stage == "load":
+            self._final = outcome
+        return outcome
+
+    def _end(self) -> Ended | None:
+        """End the process of the job, if there is one; None where there was none or its server has gone."""
+        worker, self._worker = self._worker, None
+        if worker is None:
+            return None
+        try:
+            ended = worker.end()
+        except ServerLost:
+            return None
+        self._output_left = worker.output_left
+        self._result.peak_mb = max(self._result.peak_mb, ended.peak_mb)
+        return ended
+
+
+def limits_of(job: Job) -> dict[str, int]:
+    """The limits that a job's process sets itself: memory beyond the start in MB, CPU time in whole seconds."""
+    return {"memory_mb": job.memory_mb, "cpu_seconds": math.ceil(job.total_seconds) + 1}
+
+
+def hello(worker: Worker) -> tuple[str, ...]:
+    """Wait until a process is in its jail, before a line of the answer has run, and return the layers that hold.
+
+    A process that does not come so far is the judge's fault: raises ServerLost.
+    """
+    try:
+        return tuple(worker.receive(worker.launcher.hello_seconds).message["layers"])
+    except (Stopped, wire.WireError, KeyError) as error:
+        raise ServerLost(f"a process did not start: {error!r}") from None
+
+
+def too_large(large: wire.TooLarge, allowed: int) -> Outcome:
+    """The outcome of a result that was refused from its header, without a byte of its arrays being read."""
+    outcome = large.message.get("outcome")
+    tree = outcome.get("value") if isinstance(outcome, dict) else None
+    kind = tree[0] if isinstance(tree, list) and tree and isinstance(tree[0], str) else ""
+    name = {"array": "ndarray", "tensor": "torch.Tensor"}.get(kind, kind[:20] or "result")
+    # Without the result of the counted call, which is in the same frame.
+    nbytes = large.sizes[0] if kind in ("array", "tensor") else sum(large.sizes)
+    why = f"a result of {nbytes / 1e6:,.0f} MB; the judge takes {allowed / 1e6:,.0f} MB"
+    return Outcome("returned", value=Unsupported(name, why))
+
+
+def why_it_died(ended: Ended, cpu_seconds: int) -> tuple[str, str]:
+    """The kind and the detail of a process that ended by itself."""
+    if not os.WIFSIGNALED(ended.status):
+        return "crash", f"exit status {os.waitstatus_to_exitcode(ended.status)} before a result"
+    number = os.WTERMSIG(ended.status)
+    if number == signal.SIGXCPU or (number == signal.SIGKILL and ended.cpu >= cpu_seconds):
+        return "timeout", f"{cpu_seconds} s of CPU time"
+    if number == signal.SIGKILL:
+        return "crash", "it closed its channel to the judge or was killed"
+    try:
+        return "crash", f"signal {number}, {signal.Signals(number).name}"
+    except ValueError:
+        return "crash", f"signal {number}"
+
+
+def self_test(launcher: ForkServer | ColdStart, memory_mb: int = 64) -> Isolation:
+    """Try everything forbidden in a jailed process, on files and sockets planted for it.
+
+    Raises ServerLost where no process starts.
+    """
+    launcher.ready()
+    with (
+        tempfile.TemporaryDirectory(prefix="ledger-judge-") as folder,
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket(socket.AF_UNIX) as unix,
+    ):
+        planted = Path(folder, "planted.txt")
+        planted.write_text("planted")
+        address = os.path.join(folder, "socket")
+        unix.bind(address)
+        unix.listen()
+        source = os.path.abspath(wire.__file__)
+        port = server.getsockname()[1]
+        targets = sandbox.Targets(str(planted), folder, source, port, address, os.getpid(), memory_mb)
+        worker = Worker(launcher, 1 << 20, bytearray())
+        try:
+            worker.send({"probe": targets._asdict(), "memory_mb": memory_mb, "cpu_seconds": 10})
+            layers = hello(worker)
+            probes = [sandbox.Probe(*probe) for probe in worker.receive(_HELLO_SECONDS).message["probes"]]
+            try:
+                probes += [sandbox.Probe(*probe) for probe in worker.receive(_HELLO_SECONDS).message["probes"]]
+            except Stopped:
+                probes.append(sandbox.Probe("run a program", "seccomp", False, "it worked"))
+        finally:
+            worker.end()
+    return Isolation(layers, tuple(probes))

@@ -1,0 +1,270 @@
+"""The process that answers run in, and the server that forks it.
+
+Run by ``ledger.judge.run`` in an interpreter of its own, started with ``-I``, so that neither the learner's folder nor
+their environment can stand in for a module. A server imports the libraries once and then forks one process for each
+job; where forking is not safe the same code serves one job in a process that was started for it. Of ``ledger`` it
+imports what an answer may see and nothing that holds a right value; inputs and results pass by it, from the judge to
+the process of the job.
+"""
+
+import fcntl
+import gc
+import importlib
+import io
+import json
+import mmap
+import os
+import pkgutil
+import signal
+import socket
+import sys
+import traceback
+import types
+from typing import Any, NoReturn
+
+import ledger
+from ledger.judge import sandbox, wire
+from ledger.judge.load import CellEnds, load
+from ledger.judge.observe import observe, raised
+from ledger.judge.outcome import Call, Cell, Outcome
+
+#: What of the course an answer may import, each with everything below it.
+ALLOWED = ("ledger.count", "ledger.machines", "ledger.models")
+
+#: Libraries that cost more to import than everything else together.
+HEAVY = ("matplotlib", "torch", "triton")
+
+#: Where a job's descriptors lie in its process; 0, 1 and 2 are the answer's own.
+JOB, REPLY, RULESET = 3, 4, 5
+_ABOVE = 10
+_RESERVE_BYTES = 8 << 20
+
+
+def main() -> None:
+    """Serve as the JSON in the first argument says: ``control`` is the descriptor of a server's socket, ``job`` the
+    three descriptors of the one job of a process without a server."""
+    config = json.loads(sys.argv[1])
+    control = socket.socket(fileno=config["control"]) if "control" in config else None
+    try:
+        preload(config["preload"])
+        hide_course()
+        whole, listed = sandbox.readable(sandbox.library_paths(), config["hidden"])
+        wanted = "landlock" in config["layers"]
+        ruleset = sandbox.landlock_ruleset(whole, listed, ["/dev/null"]) if wanted else None
+    except Exception as error:
+        if control:
+            control.send(json.dumps({"error": f"{type(error).__name__}: {error}"[:1000]}).encode())
+        raise
+    if control:
+        serve_forks(control, ruleset, tuple(config["layers"]))
+    sandbox.die_with_parent()
+    serve_job(*config["job"], ruleset, tuple(config["layers"]))
+
+
+def preload(modules: list[str]) -> None:
+    """Import what an answer may use, so that it need not be found and read in the jail.
+
+    A part of the course that needs a heavy library is imported only where ``modules`` ask for that library.
+    """
+    for name in modules:
+        importlib.import_module(name)
+    unwanted = [name for name in HEAVY if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(unwanted))  # None there makes an import fail
+    for name in ALLOWED:
+        module = importlib.import_module(name)
+        for found in pkgutil.iter_modules(getattr(module, "__path__", ()), f"{name}."):
+            try:
+                importlib.import_module(found.name)
+            except ImportError as error:
+                if error.name not in unwanted:
+                    raise
+    for name in unwanted:
+        del sys.modules[name]
+
+
+def hide_course() -> None:
+    """Make the rest of ``ledger`` unimportable, and what notebooks call of it harmless."""
+    source = os.path.dirname(os.path.dirname(os.path.abspath(ledger.__file__)))
+    if os.path.basename(source) not in ("site-packages", "dist-packages"):
+        sys.path[:] = [path for path in sys.path if os.path.realpath(path) != os.path.realpath(source)]
+        sys.path_importer_cache.clear()
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] == "ledger" and hasattr(module, "__path__"):
+            module.__path__ = []
+    ledger.check = ledger.hint = lambda *arguments, **options: None
+    ledger.case = lambda *arguments, **options: NoInputs()
+
+
+class NoInputs:
+    """Stands for the inputs that ``case`` gives in a notebook. A cell may keep it; the cell ends where it is used."""
+
+    def __iter__(self) -> NoReturn:
+        raise CellEnds("case(), whose inputs are not there while an answer is graded")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        iter(self)
+
+    def __getitem__(self, index: object) -> NoReturn:
+        iter(self)
+
+
+def serve_forks(control: socket.socket, ruleset: int | None, layers: tuple[str, ...]) -> NoReturn:
+    """Fork a process for each ``fork`` that comes with the three descriptors of a job, and end it on ``reap``.
+
+    A process is not waited for before its ``reap``, so its number cannot come to mean another one. When the judge has
+    gone, everything that was forked ends with this server.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sandbox.adopt_orphans()
+    gc.collect()
+    gc.freeze()
+    workers: set[int] = set()
+    control.send(json.dumps({"ready": True}).encode())
+    while True:
+        data, fds, _, _ = socket.recv_fds(control, 4096, 3)
+        if not data:
+            break
+        request = json.loads(data)
+        try:
+            answer = fork(fds, workers, ruleset, layers) if request["op"] == "fork" else reap(request["pid"], workers)
+        except OSError as error:
+            answer = {"error": f"{request['op']}: {error}"}
+        finally:
+            for fd in fds:
+                os.close(fd)
+        control.send(json.dumps(answer).encode())
+    for pid in list(workers):
+        reap(pid, workers)
+    os._exit(0)
+
+
+def fork(fds: list[int], workers: set[int], ruleset: int | None, layers: tuple[str, ...]) -> dict[str, int]:
+    """Fork the process of one job."""
+    server = os.getpid()
+    pid = os.fork()
+    if pid:
+        workers.add(pid)
+        return {"pid": pid}
+    try:
+        sandbox.die_with_parent()
+        if os.getppid() == server:
+            serve_job(*fds, ruleset, layers)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def reap(pid: int, workers: set[int]) -> dict[str, float]:
+    """End a process that this server forked, if it has not ended, and everything that such processes left behind."""
+    if pid not in workers:
+        raise ProcessLookupError(f"{pid} is not a process of this server")
+    os.kill(pid, signal.SIGKILL)
+    _, status, usage = os.wait4(pid, 0)
+    workers.discard(pid)
+    end_orphans(workers)
+    return {"status": status, "peak_kb": usage.ru_maxrss, "cpu": usage.ru_utime + usage.ru_stime}
+
+
+def end_orphans(workers: set[int]) -> None:
+    """End the children of this process that it did not fork: an answer's own, where no filter kept it from forking."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            orphans = [int(pid) for pid in file.read().split() if int(pid) not in workers]
+    except OSError:
+        return
+    for pid in orphans:
+        try:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            continue
+    if orphans:
+        end_orphans(workers)
+
+
+def serve_job(job: int, reply: int, output: int, ruleset: int | None, layers: tuple[str, ...]) -> NoReturn:
+    """Enter the jail and run one job: load the cells, then one call after another, until the judge closes ``job``."""
+    ruleset = arrange_descriptors(job, reply, output, ruleset)
+    os.chdir("/")
+    reader = wire.FrameReader(sys.maxsize, wire.JOB_HEADER)
+    start = wire.receive(JOB, reader).message
+    held = sandbox.enter(start["memory_mb"], start["cpu_seconds"], ruleset, layers)
+    if ruleset is not None:
+        os.close(ruleset)
+    wire.send(REPLY, {"layers": list(held)})
+    if "probe" in start:
+        probe(sandbox.Targets(**start["probe"]))
+    run_job(start["function"], [Cell(*cell) for cell in start["cells"]], reader)
+
+
+def arrange_descriptors(job: int, reply: int, output: int, ruleset: int | None) -> int | None:
+    """Give this process the descriptors of its job and no other, an empty input, and an output that is not buffered."""
+    aside = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for fd in (job, reply, output)]
+    kept = fcntl.fcntl(ruleset, fcntl.F_DUPFD_CLOEXEC, _ABOVE) if ruleset is not None else None
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(aside[2], 1)
+    os.dup2(aside[2], 2)
+    os.dup2(aside[0], JOB, inheritable=False)
+    os.dup2(aside[1], REPLY, inheritable=False)
+    if kept is not None:
+        os.dup2(kept, RULESET, inheritable=False)
+    os.closerange(REPLY + 1 if kept is None else RULESET + 1, os.sysconf("SC_OPEN_MAX"))
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.FileIO(0))
+    # Nothing is held back in a buffer, so a result never waits for a thread that is printing.
+    sys.stdout = sys.__stdout__ = _unbuffered(1)
+    sys.stderr = sys.__stderr__ = _unbuffered(2)
+    return None if kept is None else RULESET
+
+
+def _unbuffered(fd: int) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.FileIO(fd, "w", closefd=False), "utf-8", "backslashreplace", write_through=True)
+
+
+def run_job(function: str, cells: list[Cell], reader: wire.FrameReader) -> NoReturn:
+    """Load the cells and answer each call with its outcome."""
+    os.environ.clear()
+    os.environ.update({"HOME": "/nonexistent", "LANG": "C.UTF-8", "MPLBACKEND": "Agg", "PATH": "/usr/bin:/bin"})
+    sys.argv[:] = ["answer"]
+    sys.dont_write_bytecode = True
+    module = sys.modules["__main__"] = types.ModuleType("__main__")
+    # Room to say so when an answer has used up its memory.
+    reserve = mmap.mmap(-1, _RESERVE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    loaded = load(cells, function, module.__dict__)
+    if loaded.outcome and loaded.outcome.kind == "memory":
+        reserve.close()
+    message = wire.outcome_to_wire(loaded.outcome)[0] if loaded.outcome else None
+    wire.send(REPLY, {"outcome": message, "notes": [note[:300] for note in loaded.notes[:20]]})
+    while loaded.function:
+        try:
+            frame = wire.receive(JOB, reader)
+        except EOFError:
+            break
+        number = frame.message["number"]
+        try:
+            outcome = answer(loaded.function, wire.call_from_wire(wire.Frame(frame.message["call"], frame.leaves)))
+            message, leaves = wire.outcome_to_wire(outcome)
+        except MemoryError:
+            reserve.close()
+            message, leaves = wire.outcome_to_wire(Outcome("memory", error="MemoryError"))
+        except BaseException as error:
+            failed = Outcome("judge_error", detail=f"while the result was noted: {type(error).__name__}: {error}"[:500])
+            message, leaves = wire.outcome_to_wire(failed)
+        wire.send(REPLY, {"number": number, "outcome": message}, leaves)
+    os._exit(0)
+
+
+def answer(function: Any, call: Call) -> Outcome:
+    """One call; a KeyboardInterrupt of the answer's own is an exception like any other here."""
+    try:
+        return observe(function, call)
+    except KeyboardInterrupt as error:
+        return raised(error)
+
+
+def probe(targets: sandbox.Targets) -> NoReturn:
+    """Try what is forbidden and report it; the last attempt ends this process where it is not denied."""
+    wire.send(REPLY, {"probes": [list(result) for result in sandbox.self_test(targets)]})
+    wire.send(REPLY, {"probes": [list(sandbox.try_program())]})
+    os._exit(0)

@@ -1,0 +1,1 @@
+"""The mathematics in its plainest form: what right answers are held against. Clear before fast, always in float64."""

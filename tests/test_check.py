@@ -1,0 +1,153 @@
+"""``check``, ``case`` and ``hint`` in the learner's own process give what the command line gives."""
+
+import nbformat
+import numpy as np
+import pytest
+from nbclient import NotebookClient
+
+from ledger import case, check, exercises, hint
+from ledger.judge.gate import submission_of
+from ledger.judge.notebook import CheckFailed, run_here
+from ledger.judge.run import Runner
+from ledger.judge.session import grade_one
+
+ALL = list(exercises.registry().values())
+
+
+@pytest.fixture(scope="module")
+def runner():
+    with Runner() as runner:
+        yield runner
+
+
+@pytest.mark.parametrize("exercise", ALL, ids=lambda e: e.id)
+def test_the_same_verdict_case_and_mistake_as_the_command_line(exercise, runner):
+    for mutant in exercise.mutants:
+        apart = grade_one(submission_of(exercise, mutant), runner, 11)
+        here = run_here(exercise, mutant.answer, 11)
+        assert here.verdict == apart.verdict != "passed"
+        assert here.points == apart.points
+        assert [(c.name, c.verdict, c.message) for c in here.cases] == [
+            (c.name, c.verdict, c.message) for c in apart.cases
+        ]
+        assert [row for row in here.failure.rows if row[0] != "your line"] == [
+            row for row in apart.failure.rows if row[0] != "your line"
+        ]
+
+
+def test_a_pass_prints_one_result_and_returns_nothing(capsys):
+    assert check("absorb_query", lambda q_nope, w_k: q_nope @ w_k.T) is None
+    assert "✓ absorb_query: 9 of 9 cases, 2/2 points" in capsys.readouterr().out
+
+
+def test_a_failure_raises_with_the_judges_message():
+    with pytest.raises(CheckFailed, match="the result is None: is a return statement missing"):
+        check("absorb_query", lambda q_nope, w_k: None)
+
+
+def test_the_stub_is_todo():
+    def stub(q_nope, w_k):
+        raise NotImplementedError("absorb_query: write your answer here")
+
+    with pytest.raises(CheckFailed, match="not written yet"):
+        check("absorb_query", stub)
+
+
+def test_changed_and_shared_inputs_are_wrong():
+    def overwrites(q_nope, w_k):
+        out = q_nope @ w_k.T
+        if q_nope.flags.writeable:
+            q_nope[...] = 0
+        return out
+
+    with pytest.raises(CheckFailed, match="changed q_nope in place"):
+        check("absorb_query", overwrites)
+    with pytest.raises(CheckFailed, match="shares memory with latents"):
+        check(
+            "up_project_keys",
+            lambda latents, w_k: latents @ w_k if latents.shape[1] != 3 else latents[:, : w_k.shape[1]],
+        )
+
+
+def test_right_once_is_not_enough():
+    calls = []
+
+    def right_once(q_nope, w_k):
+        calls.append(1)
+        return q_nope @ w_k.T * (len(calls) == 1)
+
+    with pytest.raises(CheckFailed, match="2 of 9 cases pass"):
+        check("absorb_query", right_once)
+
+
+@pytest.mark.parametrize(("id", "answer", "error"), [("absorb_query", None, TypeError), ("nothing", print, ValueError)])
+def test_bad_calls_say_what_to_do(id, answer, error):
+    with pytest.raises(error, match="absorb_query"):
+        check(id, answer)
+
+
+def test_a_case_gives_the_judges_inputs():
+    first, again, other = (case("absorb_query", "odd sizes", seed) for seed in (5, 5, 6))
+    assert first._fields == ("q_nope", "w_k")
+    assert np.array_equal(first.q_nope, again.q_nope)
+    assert not np.array_equal(first.q_nope, other.q_nope)
+    with pytest.raises(ValueError, match="has no case 'off sizes'; its cases are: "):
+        case("absorb_query", "off sizes", 5)
+
+
+def test_the_seed_makes_fresh_values_of_the_same_sizes():
+    exercise = exercises.get("absorb_query")
+    shapes = [[a.shape for a in exercise.inputs(c, s).values()] for s in (1, 2) for c in exercise.cases]
+    half = len(exercise.cases)
+    assert shapes[:half] == shapes[half:]
+
+
+def test_hints_one_by_one(capsys):
+    hint("absorb_query", 2)
+    out = capsys.readouterr().out
+    assert "Hint 1 of 3" in out
+    assert "Hint 2 of 3" in out
+    assert "Hint 3" not in out
+    with pytest.raises(ValueError, match="hints 1 to 3"):
+        hint("absorb_query", 4)
+
+
+CELLS = """
+from ledger import check
+def right(q, w): return q @ w.T
+def wrong(q, w): return None
+def partly(q, w): return q @ w.T if q.dtype == "float64" else (q @ w.T).astype("float64")
+""".strip()
+
+
+def run_cells(tmp_path, monkeypatch, execution):
+    """The outputs of three checks in a real kernel, as nbgrader would read them."""
+    if execution:
+        monkeypatch.setenv("NBGRADER_EXECUTION", execution)
+    calls = [f'check("absorb_query", {name})' for name in ("right", "wrong", "partly")]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in (CELLS, *calls)])
+    NotebookClient(
+        notebook, allow_errors=True, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    ).execute()
+    return [cell.outputs for cell in notebook.cells[1:]]
+
+
+def test_in_a_notebook_a_failure_is_shown_and_not_raised(tmp_path, monkeypatch):
+    for outputs in run_cells(tmp_path, monkeypatch, None):
+        assert [o.output_type for o in outputs] == ["display_data"]
+        assert "absorb_query" in outputs[0].data["text/plain"]
+        assert "<pre" in outputs[0].data["text/html"]
+
+
+def test_nbgrader_gets_a_number_or_an_error_for_every_check(tmp_path, monkeypatch):
+    right, wrong, partly = run_cells(tmp_path, monkeypatch, "autograde")
+    results = [o.data["text/plain"] for o in right if o.output_type == "execute_result"]
+    assert results == ["2.0"]
+    assert any(o.output_type == "error" for o in wrong)
+    (part,) = [float(o.data["text/plain"]) for o in partly if o.output_type == "execute_result"]
+    assert part == pytest.approx(2 * 8 / 9, abs=1e-3)
+
+
+def test_nbgraders_validation_sees_each_failure(tmp_path, monkeypatch):
+    right, wrong, partly = run_cells(tmp_path, monkeypatch, "validate")
+    assert [any(o.output_type == "error" for o in outputs) for outputs in (right, wrong, partly)] == [False, True, True]

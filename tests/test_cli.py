@@ -1,0 +1,302 @@
+"""The command line: what it prints, what it returns, and one clear line for every bad call."""
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from ledger import exercises
+from ledger.judge.cli import main
+
+SCHEMA = {"id", "chapter", "title", "verdict", "points", "max_points", "seconds", "message", "cases", "counts", "notes"}
+
+
+@pytest.fixture
+def course(tmp_path, root, monkeypatch):
+    """A copy of the course with untouched practice notebooks made afresh, and the working folder in it."""
+    from ledger.build import fresh_practice
+
+    copy = tmp_path / "course copy"
+    copy.mkdir()
+    shutil.copy(root / "judge.py", copy)
+    shutil.copytree(root / "course", copy / "course")
+    shutil.copytree(root / "solutions", copy / "solutions")
+    for name, notebook in fresh_practice(root).items():
+        path = copy / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+    monkeypatch.chdir(copy)
+    return copy
+
+
+def notebook_of(course, id):
+    """The practice notebook with exercise ``id``: its path, its JSON and the answer cell."""
+    for path in sorted((course / "practice").rglob("*.ipynb")):
+        data = json.loads(path.read_text())
+        for cell in data["cells"]:
+            if cell["id"] == id:
+                return path, data, cell
+    raise AssertionError(id)
+
+
+def answer(course, id, source):
+    """Write ``source`` into the answer cell of ``id``."""
+    path, data, cell = notebook_of(course, id)
+    cell["source"] = source
+    path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+    return path
+
+
+def graded(course, *argv, status):
+    """The machine-readable result of a run."""
+    assert main([*argv, "--json", "result.json"], course) == status
+    return json.loads((course / "result.json").read_text())
+
+
+def test_the_solutions_pass(course, capsys):
+    result = graded(course, "--from", "solutions", status=0)
+    assert [e["id"] for e in result["exercises"]] == list(exercises.registry())
+    assert {e["verdict"] for e in result["exercises"]} == {"passed"}
+    assert all(e["points"] == e["max_points"] for e in result["exercises"])
+    assert result["schema"] == 1
+    assert set(result) == {"schema", "isolation", "exercises", "summary"}
+    assert all(set(e) == SCHEMA for e in result["exercises"])
+    total = sum(e.points for e in exercises.registry().values())
+    summary = {key: value for key, value in result["summary"].items() if key != "seconds"}
+    assert summary == {"passed": 8, "total": 8, "points": total, "max_points": total}
+    assert "8 of 8 passed" in capsys.readouterr().out
+    assert not (course / ".ledger").exists(), "--from never touches the learner's progress"
+
+
+def test_what_passed_is_shown_beside_the_formula(course, capsys):
+    result = graded(course, "absorb_heads", "--from", "solutions", status=0)
+    counts = result["exercises"][0]["counts"]
+    assert counts["counted"]
+    assert counts["macs"] == counts["predicted_macs"] > 0
+    assert f"counted {counts['macs']:,} multiply-adds, as the formula says" in capsys.readouterr().out
+
+
+def test_untouched_practice_is_todo_and_no_pass(course, capsys):
+    result = graded(course, status=1)
+    assert {e["verdict"] for e in result["exercises"]} == {"todo"}
+    assert result["summary"]["points"] == 0
+    out = capsys.readouterr().out
+    assert "Start with up_project_keys" in out
+    assert (course / ".ledger" / "progress.json").is_file()
+
+
+def test_a_wrong_answer_tells_its_pattern_and_the_next_step(course, capsys):
+    answer(course, "absorb_query", "def absorb_query(q_nope, w_k):\n    return q_nope @ w_k.reshape(w_k.shape[::-1])\n")
+    result = graded(course, "absorb_query", "--seed", "7", status=1)
+    exercise = result["exercises"][0]
+    assert exercise["verdict"] == "wrong"
+    assert 0 <= exercise["points"] < exercise["max_points"]
+    out = capsys.readouterr().out
+    for text in ("transposed weight", "seed 7", "python judge.py hint absorb_query", "cases pass", "Go on with"):
+        assert text in out
+    assert len(out.splitlines()) < 24, "a failure fits one screen"
+
+
+def test_an_error_shows_the_learners_own_line(course, capsys):
+    answer(course, "absorb_query", "def absorb_query(q_nope, w_k):\n    return q_nope @ weight.T\n")
+    assert graded(course, "absorb_query", status=1)["exercises"][0]["verdict"] == "error"
+    out = capsys.readouterr().out
+    assert "NameError: name 'weight' is not defined" in out
+    assert "return q_nope @ weight.T" in out
+    assert "Traceback" not in out
+
+
+def test_a_helper_cell_above_is_run_and_one_below_is_not(course):
+    path, data, cell = notebook_of(course, "absorb_query")
+    helper = {"cell_type": "code", "id": "mine", "metadata": {}, "outputs": [], "execution_count": None}
+    helper["source"] = "def fold(q, w):\n    return q @ w.T\n"
+    cell["source"] = "def absorb_query(q_nope, w_k):\n    return fold(q_nope, w_k)\n"
+    at = data["cells"].index(cell)
+    for place, status in ((at, 0), (at + 1, 1)):
+        cells = [c for c in data["cells"] if c is not helper]
+        cells.insert(place, helper)
+        path.write_text(json.dumps(data | {"cells": cells}))
+        assert graded(course, "absorb_query", status=status)
+
+
+def test_one_broken_notebook_never_stops_the_others(course, capsys):
+    answer(course, "absorb_heads", solution(course, "absorb_heads"))
+    notebook_of(course, "absorb_query")[0].write_text("{ not json")
+    verdicts = {e["id"]: e["verdict"] for e in graded(course, status=1)["exercises"]}
+    assert verdicts["absorb_query"] == "error"
+    assert verdicts["absorb_heads"] == "passed"
+    assert "keys.ipynb is not a notebook" in capsys.readouterr().err
+
+
+def solution(course, id):
+    """The reference of ``id`` as the solutions hold it."""
+    for path in (course / "solutions").rglob("*.ipynb"):
+        for cell in json.loads(path.read_text())["cells"]:
+            if cell["id"] == id:
+                return "".join(cell["source"])
+    raise AssertionError(id)
+
+
+@pytest.mark.parametrize(
+    "target", ["2", "ch02", "ch02_heads", "practice/ch02_heads", "practice/ch02_heads/heads.ipynb"]
+)
+def test_targets_of_a_chapter(course, target):
+    ids = [e["id"] for e in graded(course, target, status=1)["exercises"]]
+    assert ids == [e.id for e in exercises.registry().values() if e.chapter == 2]
+
+
+def test_several_targets_in_the_courses_order(course):
+    ids = [e["id"] for e in graded(course, "absorb_heads", "absorb_query", status=1)["exercises"]]
+    assert ids == ["absorb_query", "absorb_heads"]
+
+
+def test_json_on_standard_output_stands_alone(course, capsys):
+    assert main(["absorb_query", "--from", "solutions", "--json", "-"], course) == 0
+    assert json.loads(capsys.readouterr().out)["summary"]["passed"] == 1
+
+
+def test_a_python_file_as_an_answer(course):
+    (course / "mine.py").write_text("def absorb_query(q_nope, w_k):\n    return q_nope @ w_k.T\n")
+    assert graded(course, "--source", "mine.py", "absorb_query", status=0)
+    assert not (course / ".ledger").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (["absorb_qery"], "did you mean absorb_query"),
+        (["99"], "there is no exercise, chapter or notebook '99'"),
+        (["0"], "chapter 0 has no exercises"),
+        (["--from", "nowhere"], "nowhere is not there"),
+        (["--from", "judge.py"], "judge.py is not a folder"),
+        (["--source", "nowhere.py", "absorb_query"], "nowhere.py is not there"),
+        (["--source", "practice", "absorb_query"], "practice is a folder"),
+        (["--source", "judge.py", "absorb_qery"], "did you mean absorb_query"),
+        (["--source", "judge.py"], "expected 2 arguments"),
+        (["--source", "judge.py", "absorb_query", "2"], "leave out targets"),
+        (["--json", "practice"], "not the folder practice"),
+        (["--json", "no/such/place.json"], "the folder no/such is not there"),
+        (["--json", ""], "--json wants a file"),
+        (["--seed", "one"], "invalid int value"),
+        (["--seed", "-1"], "from 0 up"),
+        (["--sed", "1"], "unrecognized arguments"),
+        (["judge.py"], "judge.py is not a notebook"),
+        (["binary.ipynb"], "binary.ipynb is not"),
+        (["empty"], "empty holds no answer"),
+        (["hint"], "required: ID"),
+        (["hint", "absorb_qery"], "did you mean absorb_query"),
+        (["hint", "absorb_query", "9"], "has hints 1 to 3"),
+        (["reset", "nothing"], "no exercise 'nothing'"),
+        (["check", "nothing"], "no exercise 'nothing'"),
+        (["list", "more"], "unrecognized arguments: more"),
+    ],
+)
+def test_a_bad_call_is_one_clear_line(course, capsys, argv, text):
+    (course / "binary.ipynb").write_bytes(bytes(range(256)))
+    (course / "empty").mkdir()
+    assert main(argv, course) == 2
+    captured = capsys.readouterr()
+    assert text in captured.err
+    assert captured.err.startswith("judge: ")
+    assert len(captured.err.splitlines()) == 1
+    assert captured.out == ""
+
+
+def test_no_course_around(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([]) == 2
+    assert "no course was found here" in capsys.readouterr().err
+
+
+def test_list_and_hints_follow_the_learner(course, capsys):
+    answer(course, "absorb_query", solution(course, "absorb_query"))
+    main(["1"], course)
+    capsys.readouterr()
+    assert main(["list"], course) == 0
+    listed = capsys.readouterr().out
+    assert "✓ absorb_query" in listed
+    assert "· up_project_keys" in listed
+    shown = []
+    for _ in range(4):
+        assert main(["hint", "absorb_query"], course) == 0
+        shown.append(capsys.readouterr().out)
+    assert ["hint 1" in shown[0], "hint 2" in shown[1], "hint 3" in shown[2], "hint 3" in shown[3]] == [True] * 4
+    assert main(["hint", "absorb_query", "1"], course) == 0
+    assert capsys.readouterr().out == shown[0]
+
+
+def test_reset_puts_the_stub_back_and_keeps_the_answer(course, capsys):
+    path = answer(course, "absorb_query", "def absorb_query(q_nope, w_k):\n    return 'mine'\n")
+    other = answer(course, "scores_absorbed", "def scores_absorbed(*a):\n    return 'stays'\n")
+    assert other == path
+    before = path.read_bytes()
+    assert main(["reset", "absorb_query"], course) == 0
+    said = capsys.readouterr().out
+    kept = next((course / ".ledger" / "backups").iterdir())
+    assert str(kept.relative_to(course)) in said
+    assert kept.read_bytes() == before
+    assert 'NotImplementedError("absorb_query' in "".join(notebook_of(course, "absorb_query")[2]["source"])
+    assert "'stays'" in "".join(notebook_of(course, "scores_absorbed")[2]["source"])
+    assert main(["reset", "absorb_query"], course) == 0
+    assert "nothing was changed" in capsys.readouterr().out
+    assert len(list((course / ".ledger" / "backups").iterdir())) == 1
+
+
+def test_reset_brings_back_a_cell_that_is_gone(course):
+    path, data, cell = notebook_of(course, "absorb_query")
+    data["cells"].remove(cell)
+    path.write_text(json.dumps(data))
+    assert graded(course, "absorb_query", status=1)["exercises"][0]["verdict"] == "missing"
+    assert main(["reset", "absorb_query"], course) == 0
+    data = notebook_of(course, "absorb_query")[1]
+    ids = [cell["id"] for cell in data["cells"]]
+    assert ids.index("absorb_query") == ids.index("absorb_query-check") - 1
+
+
+def test_damaged_progress_is_moved_aside(course):
+    (course / ".ledger").mkdir()
+    (course / ".ledger" / "progress.json").write_text("{ damaged")
+    graded(course, "absorb_query", status=1)
+    assert json.loads((course / ".ledger" / "progress.json").read_text())["exercises"]
+    aside = [p for p in (course / ".ledger").iterdir() if "damaged" in p.name]
+    assert [p.read_text() for p in aside] == ["{ damaged"]
+
+
+def test_progress_that_cannot_be_kept_is_a_remark(course, capsys):
+    (course / ".ledger").write_text("a file where the folder should be")
+    assert graded(course, "absorb_query", status=1)
+    assert ".ledger" in capsys.readouterr().err
+
+
+def test_the_script_itself_with_and_without_colour(course):
+    command = [sys.executable, "judge.py", "absorb_query", "--from", "solutions"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"})
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    assert done.stderr == ""
+
+
+def test_colours_only_on_a_terminal(monkeypatch):
+    from ledger.judge.report import use_colour
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert use_colour(Terminal())
+    assert not use_colour(io.StringIO())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not use_colour(Terminal())
+
+
+def test_doctor_names_the_layers(course, capsys):
+    assert main(["doctor"], course) == 0
+    out = capsys.readouterr().out
+    assert "Isolation of answers" in out
+    assert "NumPy" in out
