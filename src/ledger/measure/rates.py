@@ -29,19 +29,22 @@ class Ceilings(NamedTuple):
     device: str
 
 
-def ceilings(dtype: str = "float32", clock: Clock = time.perf_counter) -> Ceilings:
+def ceilings(dtype: str = "float32", device: str | None = None, clock: Clock = time.perf_counter) -> Ceilings:
     """Measure a large copy (bytes read and written) and a large square product of ``dtype``, in under two seconds.
 
-    On the CUDA device where torch finds one, with NumPy on the CPU otherwise: there the copy is NumPy's, of one core,
-    and the product its BLAS's (float16 has none there, and is slow). Each ceiling is the faster quartile of its runs.
-    A ValueError names the dtypes that this device can multiply.
+    ``device`` is ``"cpu"`` or ``"cuda"``; None takes CUDA where torch finds it. On the CPU the copy is NumPy's, of one
+    core, and the product its BLAS's (float16 has none there, and is slow). Each ceiling is the faster quartile of its
+    runs. A ValueError names the devices of this machine, or the dtypes that the device can multiply.
     """
     torch = find_torch()
-    gpu = torch is not None and torch.cuda.is_available()
-    choices = GPU_DTYPES if gpu else CPU_DTYPES
+    devices = ("cuda", "cpu") if torch is not None and torch.cuda.is_available() else ("cpu",)
+    device = device or devices[0]
+    if device not in devices:
+        raise ValueError(f"no device {device!r} on this machine; the choices are: {', '.join(devices)}")
+    choices = GPU_DTYPES if device == "cuda" else CPU_DTYPES
     if dtype not in choices:
-        raise ValueError(f"no ceiling for {dtype!r} on this machine; the choices are: {', '.join(choices)}")
-    return _gpu(torch, dtype, clock) if gpu else _cpu(dtype, clock)
+        raise ValueError(f"no ceiling for {dtype!r} on {device}; the choices are: {', '.join(choices)}")
+    return _gpu(torch, dtype, clock) if device == "cuda" else _cpu(dtype, clock)
 
 
 def _cpu(dtype: str, clock: Clock) -> Ceilings:
@@ -75,12 +78,14 @@ def _gpu(torch: Any, dtype: str, clock: Clock) -> Ceilings:
 def _product_rate(
     matrix: Callable[[int], Any], matmul: Callable[..., Any], size: int, largest: int, clock: Clock
 ) -> float:
-    """FLOP/s of the first square product that lasts ``LONG_PRODUCT``, doubling its ``size`` up to ``largest``."""
+    """The best FLOP/s of square products, doubling ``size`` until one lasts ``LONG_PRODUCT`` or is ``largest``."""
+    best = 0.0
     while True:
         left, right, out = matrix(size), matrix(size), matrix(size)
         timing = time_call(lambda a, b, o: matmul(a, b, out=o), left, right, out, seconds=0.05, clock=clock)
-        if size >= largest or timing.median >= LONG_PRODUCT:
-            return 2 * size**3 / timing.low
+        best = max(best, 2 * size**3 / timing.low)
+        if size >= largest or timing.low >= LONG_PRODUCT:
+            return best
         size *= 2
 
 

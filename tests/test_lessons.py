@@ -1,0 +1,69 @@
+"""Every notebook runs from top to bottom in a real kernel, as a reader would run it, and none prints an error."""
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+LESSONS = ["ch00_start_here/start_here", "ch01_keys/keys", "ch02_heads/heads"]
+PRACTICE = ["ch01_keys/keys", "ch02_heads/heads"]
+
+
+def run(path, folder):
+    """The notebook at ``path`` after a run in ``folder``."""
+    notebook = nbformat.read(path, as_version=4)
+    place = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=place).execute()
+    return notebook
+
+
+def outputs(notebook):
+    """Every output with the cell that made it."""
+    return [(cell, output) for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_a_lesson_runs_and_draws(root, tmp_path, name):
+    notebook = run(root / "notebooks" / f"{name}.ipynb", tmp_path)
+    found = outputs(notebook)
+    assert not [text for _, o in found if o.output_type == "stream" and o.name == "stderr" for text in [o.text]]
+    assert any("image/png" in o.get("data", {}) for _, o in found), "people look before they read"
+
+
+@pytest.mark.parametrize("name", PRACTICE)
+def test_the_solutions_pass_their_checks_in_a_notebook(root, tmp_path, name):
+    notebook = run(root / "solutions" / f"{name}.ipynb", tmp_path)
+    checks = [cell for cell in notebook.cells if cell.metadata.get("nbgrader", {}).get("grade")]
+    assert checks
+    for cell in checks:
+        (output,) = cell.outputs
+        assert output.data["text/plain"].startswith("✓"), output.data["text/plain"]
+
+
+@pytest.mark.parametrize("name", PRACTICE)
+def test_untouched_practice_runs_to_its_end_and_says_todo(root, tmp_path, name):
+    from ledger.build import fresh_practice
+
+    fresh = nbformat.from_dict(fresh_practice(root)[f"practice/{name}.ipynb"])
+    path = tmp_path / "practice.ipynb"
+    nbformat.write(fresh, path)
+    notebook = run(path, tmp_path)
+    checks = [cell for cell in notebook.cells if cell.metadata.get("nbgrader", {}).get("grade")]
+    assert all("not written yet" in cell.outputs[0].data["text/plain"] for cell in checks)
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_a_lesson_keeps_the_form(root, name):
+    """A self-test with folded answers first (but for the start), a summary last; short cells that fit the page."""
+    notebook = nbformat.read(root / "notebooks" / f"{name}.ipynb", as_version=4)
+    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown").lower()
+    for words in ("predict", "count", "measure", "summary"):
+        assert words in text
+    if not name.startswith("ch00"):
+        assert "<details>" in text
+        assert "how to explain it" in text
+        assert "python judge.py" in text
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            lines = [line for line in cell.source.splitlines() if line.strip()]
+            assert len(lines) <= 15, cell.id
+            assert max(map(len, lines)) <= 108, f"{cell.id} runs out of the page"
