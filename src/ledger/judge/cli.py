@@ -111,7 +111,7 @@ def run_grade(argv: Sequence[str], root: Path | None) -> int:
     check_json_path(options.json)
     from ledger.judge.run import Runner
 
-    with Runner() as runner:
+    with Runner(extra_hidden=[path for path in (root, options.folder) if path]) as runner:
         runner.start()
         answers = select(options, root)
         if options.require_isolation and not runner.isolation.holds:

@@ -147,7 +147,7 @@ def text_of(error: BaseException) -> str:
     """The message of an exception, cut short; an exception that cannot be printed has none."""
     try:
         return str(error)[:_MESSAGE_CHARS]
-    except Exception:
+    except BaseException:
         return ""
 
 

@@ -191,15 +191,18 @@ def library_paths() -> list[str]:
     named += [os.path.join(prefix, "lib") for prefix in (sys.prefix, sys.base_prefix)]
     named += [*sys.path, *os.environ.get("LD_LIBRARY_PATH", "").split(":"), *SYSTEM_PATHS]
     resolved = dict.fromkeys(os.path.realpath(path) for path in named if os.path.isabs(path) and os.path.exists(path))
-    return [path for path in resolved if path not in ("/", os.path.expanduser("~"))]
+    return [path for path in resolved if path != "/"]
 
 
 def hidden_paths(extra: Iterable[str | os.PathLike] = ()) -> list[str]:
-    """What no answer may read: this package, the folder of the course that it is developed in, and ``extra``."""
+    """What no answer may read: this package, the folder of the course that it lies in, the home folder, and ``extra``.
+
+    ``readable`` allows the libraries inside these all the same.
+    """
     package = Path(__file__).resolve().parents[1]
     course = package.parents[1]
     inside = [course] if package.parent.name == "src" and (course / "pyproject.toml").is_file() else []
-    return [os.path.realpath(path) for path in (package, *inside, *extra)]
+    return [os.path.realpath(path) for path in (package, *inside, Path.home(), *extra)]
 
 
 def readable(roots: Iterable[str], hidden: Iterable[str]) -> tuple[list[str], list[str]]:

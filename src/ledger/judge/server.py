@@ -7,6 +7,7 @@ imports what an answer may see and nothing that holds a right value; inputs and 
 the process of the job.
 """
 
+import contextlib
 import fcntl
 import gc
 import importlib
@@ -210,12 +211,25 @@ def arrange_descriptors(job: int, reply: int, output: int, ruleset: int | None) 
     os.dup2(aside[1], REPLY, inheritable=False)
     if kept is not None:
         os.dup2(kept, RULESET, inheritable=False)
-    os.closerange(REPLY + 1 if kept is None else RULESET + 1, os.sysconf("SC_OPEN_MAX"))
+    close_others({0, 1, 2, JOB, REPLY} | ({RULESET} if kept is not None else set()))
     sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.FileIO(0))
     # Nothing is held back in a buffer, so a result never waits for a thread that is printing.
     sys.stdout = sys.__stdout__ = _unbuffered(1)
     sys.stderr = sys.__stderr__ = _unbuffered(2)
     return None if kept is None else RULESET
+
+
+def close_others(kept: set[int]) -> None:
+    """Close every descriptor but ``kept``. The number that may be open can be a billion, so those that are, are listed
+    where that is possible."""
+    try:
+        opened = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        opened = range(min(os.sysconf("SC_OPEN_MAX"), 4096))
+    for fd in opened:
+        if fd not in kept:
+            with contextlib.suppress(OSError):
+                os.close(fd)
 
 
 def _unbuffered(fd: int) -> io.TextIOWrapper:
@@ -224,8 +238,7 @@ def _unbuffered(fd: int) -> io.TextIOWrapper:
 
 def run_job(function: str, cells: list[Cell], reader: wire.FrameReader) -> NoReturn:
     """Load the cells and answer each call with its outcome."""
-    os.environ.clear()
-    os.environ.update({"HOME": "/nonexistent", "LANG": "C.UTF-8", "MPLBACKEND": "Agg", "PATH": "/usr/bin:/bin"})
+    os.environ["HOME"] = "/nonexistent"
     sys.argv[:] = ["answer"]
     sys.dont_write_bytecode = True
     module = sys.modules["__main__"] = types.ModuleType("__main__")

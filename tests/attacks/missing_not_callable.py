@@ -1,0 +1,2 @@
+# The name is bound, to something that cannot be called.
+project = 3

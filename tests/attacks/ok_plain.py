@@ -1,0 +1,3 @@
+# The control: it must pass.
+def project(x, w):
+    return x @ w

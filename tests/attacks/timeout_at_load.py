@@ -1,0 +1,3 @@
+# Never gets as far as the function.
+while True:
+    pass

@@ -1,0 +1,4 @@
+# A loop without an end.
+def project(x, w):
+    while True:
+        pass

@@ -1,0 +1,3 @@
+# A view of an input.
+def project(x, w):
+    return x[:, :]

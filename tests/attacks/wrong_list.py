@@ -1,0 +1,3 @@
+# The right numbers in a nested list.
+def project(x, w):
+    return (x @ w).tolist()

@@ -1,0 +1,3 @@
+# The return is forgotten.
+def project(x, w):
+    x @ w
