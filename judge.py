@@ -3,6 +3,7 @@
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 # One BLAS thread: the judge compares small arrays while the answers use the other cores.
@@ -11,9 +12,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 ROOT = Path(__file__).resolve().parent
 
-try:
-    import numpy  # noqa: F401
-except ImportError:
+if find_spec("numpy") is None:
     python = ROOT / ".venv" / "bin" / "python"
     hint = f"{python} judge.py" if python.exists() else "make judge"
     sys.exit(f"judge: NumPy is not installed for {sys.executable}. Run: {hint}")
@@ -23,4 +22,6 @@ sys.path.insert(0, str(ROOT / "src"))
 from ledger.judge.cli import main  # noqa: E402
 
 if __name__ == "__main__":
-    sys.exit(main(root=ROOT))
+    status = main(root=ROOT)
+    sys.stderr.flush()
+    os._exit(status)  # everything is written and every process has ended: nothing is left to take down

@@ -221,7 +221,7 @@ def test_a_lost_server_costs_one_job(forking):
 
 
 def test_a_server_that_cannot_start_is_the_judges_fault(monkeypatch):
-    monkeypatch.setattr("ledger.judge.run._STARTER", "raise SystemExit(3)")
+    monkeypatch.setattr("ledger.judge.launch._STARTER", "raise SystemExit(3)")
     for mode in ("fork", "cold"):
         with Runner(mode=mode) as broken:
             outcomes = broken.run(job(PLAIN)).outcomes

@@ -2,34 +2,20 @@
 
 0 everything selected that this machine can run passed, 1 something did not, 2 usage, 3 the judge or its environment is
 at fault.
+
+Only the standard library is imported here, so that the process in which answers run boots while the judge imports
+NumPy.
 """
 
 import argparse
-import contextlib
-import difflib
 import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ledger import __version__, exercises
-from ledger.chapters import CHAPTERS
-from ledger.exercises import Exercise
-from ledger.judge import report
-from ledger.judge.collect import Submission as Answer
-from ledger.judge.collect import (
-    Unreadable,
-    chapter_number,
-    collect,
-    from_source,
-    notebooks_under,
-    read_notebook,
-    show_path,
-)
-from ledger.judge.grade import fresh_seed
-from ledger.judge.progress import Progress, StateError, course_root
-from ledger.judge.verdicts import ExerciseResult
+from ledger import __version__
+from ledger.judge.errors import StateError, Unreadable, UsageError
 
 PASSED, FAILED, USAGE, FAULT = 0, 1, 2, 3
 
@@ -45,18 +31,12 @@ exit status: 0 all passed, 1 something did not, 2 usage, 3 the judge itself fail
 """
 
 
-class UsageError(Exception):
-    """The call cannot be carried out as it stands; the text is one line that says what to do."""
-
-
 def main(argv: Sequence[str] | None = None, root: Path | None = None) -> int:
     """Run the judge on ``argv`` for the course at ``root``; without it, the course around the working folder."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    root = root or course_root()
-    commands = {"list": run_list, "hint": run_hint, "reset": run_reset, "doctor": run_doctor, "check": run_check}
-    command = commands.get(argv[0]) if argv else None
+    root = root or course_root(Path.cwd())
     try:
-        status = command(argv[1:], root) if command else run_grade(argv, root)
+        status = run(argv, root)
         sys.stdout.flush()
         return status
     except (UsageError, Unreadable) as error:
@@ -68,6 +48,33 @@ def main(argv: Sequence[str] | None = None, root: Path | None = None) -> int:
         return FAULT
     except KeyboardInterrupt:
         return complain("stopped", 130)
+
+
+def run(argv: list[str], root: Path | None) -> int:
+    """Carry out a command, or grade."""
+    if argv and argv[0] in COMMANDS:
+        options = command_parser(argv[0]).parse_args(argv[1:])
+        from ledger.judge import commands
+
+        return getattr(commands, f"run_{argv[0]}")(options, root)
+    start = time.perf_counter()
+    options = grade_parser().parse_args(argv)
+    from ledger.judge.launch import Servers
+
+    try:
+        servers = Servers(extra_hidden=[path for path in (root, options.folder) if path])
+        servers.get()
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    from ledger.judge import commands
+
+    return commands.run_grade(options, root, servers, start)
+
+
+def course_root(start: Path) -> Path | None:
+    """The folder that holds the course: the nearest one from ``start`` upwards with ``judge.py`` and ``practice``."""
+    folders = (start, *start.parents)
+    return next((f for f in folders if (f / "judge.py").is_file() and (f / "practice").is_dir()), None)
 
 
 def complain(what: object, status: int) -> int:
@@ -102,269 +109,23 @@ def grade_parser() -> Parser:
     return parser
 
 
-def run_grade(argv: Sequence[str], root: Path | None) -> int:
-    """Grade what was asked and report it."""
-    start = time.perf_counter()
-    options = grade_parser().parse_args(argv)
-    if options.seed is not None and options.seed < 0:
-        raise UsageError("--seed wants a number from 0 up")
-    check_json_path(options.json)
-    from ledger.judge.run import Runner
-
-    with Runner(extra_hidden=[path for path in (root, options.folder) if path]) as runner:
-        runner.start()
-        answers = select(options, root)
-        if options.require_isolation and not runner.isolation.holds:
-            allowed = ", ".join(runner.isolation.allowed) or "the self-test did not run"
-            return complain(f"answers cannot be isolated here, so none was run; not denied: {allowed}", FAULT)
-        seed = fresh_seed() if options.seed is None else options.seed
-        human = sys.stdout if options.json != "-" else open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-        style = report.Style(report.use_colour(human))
-        results = run_and_print(answers, runner, seed, human, style, options, root)
-        isolation = "+".join(runner.layers) or "none"
-    seconds = time.perf_counter() - start
-    print(*closing(results, isolation, seconds, style, options), sep="\n", file=human)
-    if options.json:
-        write_json(options.json, report.to_json(results, isolation, seconds))
-    if options.folder is None and options.source is None and root:
-        keep_progress(results, root)
-    if any(result.verdict == "judge_error" for result in results):
-        return complain("the judge failed on some exercises; python judge.py doctor says what holds here", FAULT)
-    return PASSED if all(result.verdict in ("passed", "skipped") for result in results) else FAILED
+#: The commands beside grading, with what they take.
+COMMANDS: dict[str, tuple[str, list[tuple[str, dict]]]] = {
+    "list": ("List the exercises and how far you are.", []),
+    "hint": (
+        "Show a hint: from the idea to a skeleton.",
+        [("id", {"metavar": "ID"}), ("level", {"metavar": "N", "nargs": "?", "type": int})],
+    ),
+    "reset": ("Put the untouched stub back; your version is kept.", [("id", {"metavar": "ID"})]),
+    "doctor": ("Say what this machine can run, and which layers of isolation hold.", []),
+    "check": ("Hold the exercises to the author's rules.", [("ids", {"metavar": "ID", "nargs": "*"})]),
+}
 
 
-def run_and_print(answers, runner, seed, human, style, options, root) -> list[ExerciseResult]:
-    """Grade and print each exercise as soon as it is ready, under its chapter's heading."""
-    from ledger.judge.session import grade_all
-
-    where = options.source[0] if options.source else show_path(options.folder or root / "practice")
-    print(style.dim(f"Attention Ledger · {where} · seed {seed}"), file=human, flush=True)
-    width = max(len(answer.exercise.id) for answer in answers)
-    results: list[ExerciseResult] = []
-    progress = sys.stderr.isatty() and human.isatty()
-    for result in grade_all(answers, runner, seed):
-        if progress:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-        if not results or results[-1].chapter != result.chapter:
-            print("", report.chapter_line(result.chapter, style), sep="\n", file=human)
-        results.append(result)
-        print(*report.result_lines(result, style, width), sep="\n", file=human, flush=True)
-        if progress and len(results) < len(answers):
-            ahead = answers[len(results)].exercise.id
-            print(f"  … {len(results)} of {len(answers)} graded; now {ahead}", end="", file=sys.stderr, flush=True)
-    return results
-
-
-def closing(results, isolation, seconds, style, options) -> list[str]:
-    """Failures, totals, a bar a chapter, and what to do next."""
-    lines = [*report.failures_text(results, style, options.verbose), ""]
-    for chapter in dict.fromkeys(result.chapter for result in results):
-        members = [result for result in results if result.chapter == chapter]
-        lines.append(f"Chapter {chapter}  {report.chapter_bar(members, style)}")
-    lines.append(report.summary_text(results, seconds, style))
-    lines.append(style.dim(f"isolation: {isolation}"))
-    ahead = next((r for r in results if r.verdict not in ("passed", "skipped")), None)
-    if ahead:
-        exercise = exercises.get(ahead.id)
-        what = "Start with" if ahead.verdict in ("todo", "missing") else "Go on with"
-        lines.append(f"{what} {style.bold(ahead.id)} (about {exercise.minutes} min): {exercise.title}")
-        if ahead.verdict == "todo" and ahead.where:
-            lines.append(f"It waits in {ahead.where}. Stuck? python judge.py hint {ahead.id}")
-    elif results and not options.source:
-        lines.append("Everything here passes. Explain each step to somebody: that is the last test.")
-    return lines
-
-
-def select(options: argparse.Namespace, root: Path | None) -> list[Answer]:
-    """The answers to grade, in the course's order."""
-    if options.source:
-        if options.targets or options.folder:
-            raise UsageError("--source grades one file as one answer: leave out targets and --from")
-        path, exercise = Path(options.source[0]), known(options.source[1])
-        if not path.is_file():
-            raise UsageError(f"{path} is {'a folder' if path.is_dir() else 'not there'}: --source wants a Python file")
-        return [from_source(path, exercise)]
-    if options.folder is None and root is None:
-        raise UsageError("no course was found here: run judge.py from the course's folder, or name one with --from")
-    folder = options.folder or root / "practice"
-    if not folder.is_dir():
-        what = "is not a folder" if folder.exists() else "is not there"
-        raise UsageError(f"{show_path(folder)} {what}: name a folder of notebooks with --from")
-    everything = exercises.registry()
-    if not options.targets:
-        pool = notebooks_under(folder)
-        warn_unreadable(pool[1])
-        return [collect(exercise, *pool) for exercise in everything.values()]
-    chosen: dict[str, Answer] = {}
-    pool = None
-    for target in options.targets:
-        found = from_path(target, everything)
-        if found is None:
-            pool = pool or notebooks_under(folder)
-            found = [collect(exercise, *pool) for exercise in named(target, everything)]
-        chosen |= {answer.exercise.id: answer for answer in found}
-    return [chosen[id] for id in everything if id in chosen]
-
-
-def warn_unreadable(unreadable: list[Unreadable]) -> None:
-    """One line for each file that is no notebook; the others are graded all the same."""
-    for error in unreadable:
-        print(f"judge: {error}", file=sys.stderr)
-
-
-def from_path(target: str, everything: dict[str, Exercise]) -> list[Answer] | None:
-    """The answers that a notebook or a folder holds; None where ``target`` is no path."""
-    path = Path(target)
-    if target in everything or not path.exists():
-        return None
-    if path.is_dir():
-        if chapter_number(target) is not None and not any(path.rglob("*.ipynb")):
-            return None
-        pool = notebooks_under(path)
-        warn_unreadable(pool[1])
-    else:
-        pool = ([read_notebook(path, show_path(path))], [])
-    found = [collect(exercise, *pool) for exercise in everything.values()]
-    found = [answer for answer in found if not answer.problem]
-    if not found:
-        raise UsageError(f"{target} holds no answer to any exercise")
-    return found
-
-
-def named(target: str, everything: dict[str, Exercise]) -> list[Exercise]:
-    """The exercises that an id or a chapter names; a UsageError names what comes closest."""
-    if target in everything:
-        return [everything[target]]
-    number = chapter_number(target)
-    members = [exercise for exercise in everything.values() if exercise.chapter == number]
-    if members:
-        return members
-    if number is not None and number in {chapter.number for chapter in CHAPTERS}:
-        raise UsageError(f"chapter {number} has no exercises")
-    raise UsageError(unknown(target, "exercise, chapter or notebook"))
-
-
-def known(id: str) -> Exercise:
-    """The exercise called ``id``; a UsageError names what comes closest."""
-    try:
-        return exercises.get(id)
-    except KeyError:
-        raise UsageError(unknown(id, "exercise")) from None
-
-
-def unknown(name: str, kind: str) -> str:
-    """One line about a name that nothing bears."""
-    close = difflib.get_close_matches(name, exercises.ids(), n=2)
-    guess = f"; did you mean {' or '.join(close)}?" if close else ""
-    return f"there is no {kind} {name!r}{guess} (python judge.py list names them all)"
-
-
-def check_json_path(path: str | None) -> None:
-    """Refuse before grading what could not be written after it."""
-    if path in (None, "-"):
-        return
-    if path == "" or Path(path).is_dir():
-        raise UsageError(f"--json wants a file, not the folder {path or '.'}")
-    if not Path(path).parent.is_dir():
-        raise UsageError(f"--json: the folder {Path(path).parent} is not there")
-
-
-def write_json(path: str, text: str) -> None:
-    """The machine-readable result, to a file or to standard output."""
-    if path == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise StateError(f"the result could not be written to {path}: {error.strerror or error}") from None
-
-
-def keep_progress(results: list[ExerciseResult], root: Path) -> None:
-    """Note how far the learner is; a folder that cannot be written is a remark, not a failure."""
-    try:
-        progress = Progress(root)
-        progress.record(results)
-        progress.save()
-    except StateError as error:
-        print(f"judge: {error}", file=sys.stderr)
-
-
-def need_root(root: Path | None) -> Path:
-    """The course's folder, or a UsageError."""
-    if root is None:
-        raise UsageError("no course was found here: run judge.py from the course's folder")
-    return root
-
-
-def run_list(argv: Sequence[str], root: Path | None) -> int:
-    """Every exercise with its title, minutes, points and state."""
-    Parser(prog="judge.py list", description="List the exercises and how far you are.").parse_args(argv)
-    style = report.Style(report.use_colour(sys.stdout))
-    state = Progress(root).exercises if root else {}
-    everything = exercises.registry()
-    width = max(map(len, everything))
-    for chapter in dict.fromkeys(exercise.chapter for exercise in everything.values()):
-        print(report.chapter_line(chapter, style))
-        for exercise in (e for e in everything.values() if e.chapter == chapter):
-            verdict = state.get(exercise.id, {}).get("verdict", "todo")
-            mark = "✓" if verdict == "passed" else "·" if verdict in ("todo", "missing") else "✗"
-            stars = "*" * exercise.difficulty
-            print(
-                f"  {style.verdict(mark, verdict)} {exercise.id:<{width}}  {exercise.points} points"
-                f"  {exercise.minutes:>3} min  {stars:<3}  {style.dim(exercise.title)}"
-            )
-    return PASSED
-
-
-def run_hint(argv: Sequence[str], root: Path | None) -> int:
-    """Show one hint: the next one not yet seen, or the one asked for; and remember it."""
-    parser = Parser(prog="judge.py hint", description="Show a hint: from the idea to a skeleton.")
-    parser.add_argument("id", metavar="ID")
-    parser.add_argument("level", metavar="N", nargs="?", type=int)
-    options = parser.parse_args(argv)
-    exercise = known(options.id)
-    last = len(exercise.hints)
-    progress = Progress(root) if root else None
-    level = options.level
-    if level is None:
-        level = min((progress.hints_seen(exercise.id) if progress else 0) + 1, last)
-    if not 1 <= level <= last:
-        raise UsageError(f"{exercise.id} has hints 1 to {last}")
-    print(f"{exercise.id}, hint {level} of {last}\n\n{exercise.hints[level - 1]}")
-    if level < last:
-        print(f"\nMore: python judge.py hint {exercise.id} {level + 1}")
-    if progress:
-        progress.saw_hint(exercise.id, level)
-        with contextlib.suppress(StateError):
-            progress.save()
-    return PASSED
-
-
-def run_reset(argv: Sequence[str], root: Path | None) -> int:
-    """Put one exercise's stub back and keep the learner's version."""
-    parser = Parser(prog="judge.py reset", description="Put the untouched stub back; your version is kept.")
-    parser.add_argument("id", metavar="ID")
-    exercise = known(parser.parse_args(argv).id)
-    from ledger.judge.reset import reset
-
-    print(reset(exercise, need_root(root)))
-    return PASSED
-
-
-def run_doctor(argv: Sequence[str], root: Path | None) -> int:
-    """What this machine can run, and which layers of isolation hold."""
-    Parser(prog="judge.py doctor", description="Say what this machine can run.").parse_args(argv)
-    from ledger.judge.doctor import doctor
-
-    return doctor(root, sys.stdout)
-
-
-def run_check(argv: Sequence[str], root: Path | None) -> int:
-    """The author's gate."""
-    parser = Parser(prog="judge.py check", description="Hold the course's exercises to the author's rules.")
-    parser.add_argument("ids", nargs="*", metavar="ID")
-    options = parser.parse_args(argv)
-    from ledger.judge.gate import gate
-
-    return gate([known(id).id for id in options.ids], need_root(root), sys.stdout)
+def command_parser(name: str) -> Parser:
+    """The options of one of the other commands."""
+    description, arguments = COMMANDS[name]
+    parser = Parser(prog=f"judge.py {name}", description=description)
+    for argument, how in arguments:
+        parser.add_argument(argument, **how)
+    return parser

@@ -11,11 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ledger.exercises import Exercise
+from ledger.judge.errors import Unreadable
 from ledger.judge.outcome import Cell
-
-
-class Unreadable(ValueError):
-    """A file that is not what it should be; the text says what is wrong with it in one line."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import TextIO
 
 from ledger.judge.collect import notebooks_under
-from ledger.judge.progress import Progress, StateError
+from ledger.judge.errors import StateError
+from ledger.judge.progress import Progress
 from ledger.judge.run import Runner
 from ledger.measure import describe_machine
 

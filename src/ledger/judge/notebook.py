@@ -34,7 +34,8 @@ class Shown:
 
     def _repr_html_(self) -> str:
         edge = "#2e7d32" if self.passed else "#c62828"
-        style = f"border-left:4px solid {edge};padding-left:.8em;margin:0;font-family:monospace;white-space:pre-wrap;overflow-wrap:anywhere"
+        style = f"border-left:4px solid {edge};padding-left:.8em;margin:0;font-family:monospace"
+        style += ";white-space:pre-wrap;overflow-wrap:anywhere"
         return f'<pre style="{style}">{html.escape(self.text)}</pre>'
 
 

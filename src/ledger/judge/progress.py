@@ -8,17 +8,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
+from ledger.judge.errors import StateError
 from ledger.judge.verdicts import ExerciseResult
-
-
-class StateError(OSError):
-    """The learner's state could not be kept; the text says where and why."""
-
-
-def course_root(start: Path | None = None) -> Path | None:
-    """The folder that holds the course: the nearest one from ``start`` upwards with ``judge.py`` and ``practice``."""
-    here = (start or Path.cwd()).resolve()
-    return next((f for f in (here, *here.parents) if (f / "judge.py").is_file() and (f / "practice").is_dir()), None)
 
 
 def write_whole(path: Path, data: bytes) -> None:

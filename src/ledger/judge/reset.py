@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 from ledger.exercises import Exercise
-from ledger.judge.collect import Unreadable, is_copy, notebooks_under
-from ledger.judge.progress import StateError, back_up, write_whole
+from ledger.judge.collect import is_copy, notebooks_under
+from ledger.judge.errors import StateError, Unreadable
+from ledger.judge.progress import back_up, write_whole
 
 
 def reset(exercise: Exercise, root: Path) -> str:

@@ -1,4 +1,4 @@
-"""Run answers apart from the judge: start servers, hand jobs to their processes, and give up on them in time.
+"""Run answers apart from the judge: hand jobs to their processes, and give up on them in time.
 
 The judge's side of ``ledger.judge.server``. It decides how a call ended from what it sees itself (a deadline, a closed
 pipe, a signal, the size that a result announces) and takes from the answer's process only values and what it says about
@@ -6,52 +6,36 @@ its own exceptions.
 """
 
 import contextlib
-import json
 import math
 import os
 import re
 import select
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ledger.judge import sandbox, wire
+from ledger.judge.launch import PRELOADED, ColdStart, Ended, ForkServer, ServerLost, Servers
 from ledger.judge.outcome import Call, Job, Outcome, Run, Unsupported
 
-#: What a server imports before it forks, where an answer asks for it; each kind of server starts when first needed.
-PRELOADED = {"matplotlib": "matplotlib.pyplot", "torch": "torch", "triton": "triton"}
 #: Bytes of an answer's output that are kept.
 OUTPUT_KEPT = 4096
 
-_BOOT_SECONDS = 120.0
 _HELLO_SECONDS = 30.0
-_SERVER_REPLY_SECONDS = 30.0
 _CHILD_KINDS = ("returned", "raised", "missing", "memory", "judge_error")
-_STARTER = (
-    "import json, sys; config = json.loads(sys.argv[1]); sys.path[3:3] = [config['source']]; "
-    "sys.path += [path for path in config['paths'] if path not in sys.path]; "
-    "from ledger.judge.server import main; main()"
-)
 
 
 class IsolationError(RuntimeError):
     """Isolation was required and does not hold here; the text names what was not denied."""
-
-
-class ServerLost(Exception):
-    """The judge's own server has died or does not answer."""
 
 
 class Isolation(NamedTuple):
@@ -71,14 +55,6 @@ class Isolation(NamedTuple):
         return tuple(probe.action for probe in self.probes if not probe.denied)
 
 
-class Ended(NamedTuple):
-    """How a process ended: its wait status, its largest resident size in MB, its CPU seconds."""
-
-    status: int
-    peak_mb: int
-    cpu: float
-
-
 class Stopped(Exception):
     """A process that gave no answer: ``kind`` is the outcome's, or ``died`` where its wait status will say."""
 
@@ -92,30 +68,22 @@ class Runner:
     """Runs jobs, each in a jailed process of its own, from any number of threads.
 
     ``isolation="require"`` raises IsolationError rather than run anything where a forbidden action is not denied.
-    ``mode`` is ``fork`` (a warm server that forks), ``cold`` (a new interpreter for each job) or ``auto``: fork on
-    Linux, cold elsewhere; the environment variable LEDGER_JUDGE_MODE decides where it is ``auto``. ``extra_hidden``
-    are folders that no answer may read, even where they lie among the libraries. ``layers`` may leave layers out.
+    ``servers`` may be started before; without them they are made from ``how``, the arguments of ``Servers``, and
+    either way ``close`` ends them.
     """
 
-    def __init__(
-        self,
-        isolation: str = "auto",
-        mode: str = "auto",
-        extra_hidden: Iterable[str | os.PathLike] = (),
-        layers: Iterable[str] = sandbox.LAYERS,
-    ):
-        if mode == "auto":
-            mode = os.environ.get("LEDGER_JUDGE_MODE") or ("fork" if sys.platform == "linux" else "cold")
-        if isolation not in ("auto", "require") or mode not in ("fork", "cold"):
-            raise ValueError("isolation is auto or require; mode is auto, fork or cold")
+    def __init__(self, isolation: str = "auto", servers: Servers | None = None, **how: Any):
+        if isolation not in ("auto", "require"):
+            raise ValueError("isolation is auto or require")
         self.isolation_wanted = isolation
-        self.mode = mode
-        self._hidden = sandbox.hidden_paths(extra_hidden)
-        self._layers = list(layers)
-        self._launchers: dict[tuple[str, ...], ForkServer | ColdStart] = {}
-        self._lock = threading.Lock()
+        self.servers = servers or Servers(**how)
         self._isolation: Isolation | None = None
         self._isolation_lock = threading.Lock()
+
+    @property
+    def mode(self) -> str:
+        """How processes are started: ``fork`` or ``cold``."""
+        return self.servers.mode
 
     def __enter__(self) -> "Runner":
         return self
@@ -125,7 +93,7 @@ class Runner:
 
     def start(self, *modules: str) -> None:
         """Start the server for answers that use ``modules`` and return at once; it boots meanwhile."""
-        self._launcher(tuple(name for name in PRELOADED if name in modules and find_spec(name)))
+        self.servers.get(*modules)
 
     def run(self, job: Job) -> Run:
         """Run every call of ``job`` in order and say how each ended.
@@ -136,14 +104,18 @@ class Runner:
         if self.isolation_wanted == "require" and not self.isolation.holds:
             allowed = ", ".join(self.isolation.allowed) or "the self-test did not run"
             raise IsolationError(f"answers cannot be isolated here; not denied: {allowed}")
-        return Session(job, lambda: self._launcher(modules_of(job))).run()
+        return Session(job, lambda: self.servers.get(*modules_of(job))).run()
 
     @property
     def isolation(self) -> Isolation:
-        """What the self-test in a jailed process found; it runs once, when first asked for."""
+        """What the self-test in a jailed process found; it runs once, when first asked for. It found nothing where no
+        such process could be started."""
         with self._isolation_lock:
             if self._isolation is None:
-                self._isolation = self_test(self._launcher(()))
+                try:
+                    self._isolation = self_test(self.servers.get())
+                except (ServerLost, Stopped, OSError):
+                    self._isolation = Isolation((), ())
             return self._isolation
 
     @property
@@ -153,21 +125,7 @@ class Runner:
 
     def close(self) -> None:
         """End every server and whatever it still runs."""
-        with self._lock:
-            launchers, self._launchers = list(self._launchers.values()), {}
-        for launcher in launchers:
-            launcher.close()
-
-    def _launcher(self, modules: tuple[str, ...]) -> "ForkServer | ColdStart":
-        """The server for ``modules``: the one that runs, or a new one where there is none or it was lost."""
-        with self._lock:
-            launcher = self._launchers.get(modules)
-            if launcher is None or launcher.lost:
-                if launcher:
-                    launcher.close()
-                kind = ForkServer if self.mode == "fork" else ColdStart
-                launcher = self._launchers[modules] = kind(modules, self._hidden, self._layers)
-            return launcher
+        self.servers.close()
 
 
 def modules_of(job: Job) -> tuple[str, ...]:
@@ -175,161 +133,8 @@ def modules_of(job: Job) -> tuple[str, ...]:
     text = "\n".join(cell.source for cell in job.cells)
     torch = sys.modules.get("torch")
     tensors = torch and any(isinstance(value, torch.Tensor) for call in job.calls for value in call.args.values())
-    return tuple(
-        name
-        for name in PRELOADED
-        if (re.search(rf"\b(?:import|from)\b[^\n#]*\b{name}\b", text) or (name == "torch" and tensors))
-        and find_spec(name)
-    )
-
-
-def interpreter(modules: tuple[str, ...], hidden: list[str], layers: list[str], **descriptors: Any) -> list[str]:
-    """The command that starts ``ledger.judge.server`` in an interpreter of its own."""
-    package = Path(__file__).resolve().parents[1]
-    libraries = {str(Path(np.__file__).resolve().parents[1])}
-    libraries |= {str(Path(find_spec(name).origin).resolve().parents[1]) for name in modules}
-    config = {
-        "source": str(package.parent),
-        "paths": sorted(libraries),
-        "preload": [PRELOADED[name] for name in modules],
-        "hidden": hidden,
-        "layers": layers,
-        **descriptors,
-    }
-    return [sys.executable, "-I", "-c", _STARTER, json.dumps(config)]
-
-
-def environment(modules: tuple[str, ...]) -> dict[str, str]:
-    """The environment of a server: nothing of the learner's, and one thread for each numerical library."""
-    threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-    made = dict.fromkeys(threads, "1") | {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "MPLBACKEND": "Agg"}
-    made |= {"HOME": "/nonexistent", "TRITON_INTERPRET": "1"}
-    kept = ["LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"]
-    if "matplotlib" in modules:  # its cache of fonts saves a second of the start
-        kept += ["HOME", "MPLCONFIGDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"]
-    return made | {name: os.environ[name] for name in kept if name in os.environ}
-
-
-class ForkServer:
-    """A server process, the socket to it, and the processes that it forks."""
-
-    hello_seconds = _HELLO_SECONDS
-
-    def __init__(self, modules: tuple[str, ...], hidden: list[str], layers: list[str]):
-        self.lost = False
-        self._lock = threading.Lock()
-        self._ready = False
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self.process = subprocess.Popen(
-                interpreter(modules, hidden, layers, control=theirs.fileno()),
-                pass_fds=[theirs.fileno()],
-                env=environment(modules),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-
-    def ready(self) -> None:
-        """Wait until the server has booted; raises ServerLost where it does not."""
-        with self._lock:
-            if not self._ready:
-                self._hear(_BOOT_SECONDS)
-                self._ready = True
-
-    def launch(self, fds: list[int]) -> int:
-        """Fork a process that reads jobs from the first of ``fds``, replies to the second and prints to the third."""
-        return self._ask({"op": "fork"}, fds)["pid"]
-
-    def reap(self, pid: int) -> Ended:
-        """End a process and say how it ended."""
-        told = self._ask({"op": "reap", "pid": pid})
-        return Ended(told["status"], told["peak_kb"] >> 10, told["cpu"])
-
-    def close(self) -> None:
-        """End the server and everything that it forked."""
-        self.lost = True
-        self._control.close()
-        try:
-            self.process.wait(5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-    def _ask(self, request: dict, fds: list[int] = ()) -> dict:
-        with self._lock:
-            if self.lost:
-                raise ServerLost("the server has gone")
-            try:
-                socket.send_fds(self._control, [json.dumps(request).encode()], fds)
-            except OSError as error:
-                self.lost = True
-                raise ServerLost(f"the server has gone: {error.strerror}") from None
-            return self._hear(_SERVER_REPLY_SECONDS)
-
-    def _hear(self, seconds: float) -> dict:
-        try:
-            self._control.settimeout(seconds)
-            data = self._control.recv(4096)
-        except OSError as error:
-            self.lost = True
-            raise ServerLost(f"the server does not answer: {error}") from None
-        answer = json.loads(data) if data else {"error": "the server has gone"}
-        if "error" in answer:
-            self.lost = True
-            raise ServerLost(answer["error"])
-        return answer
-
-
-class ColdStart:
-    """Starts a new interpreter for each job: slower by its start, and safe where forking is not."""
-
-    hello_seconds = _BOOT_SECONDS
-
-    def __init__(self, modules: tuple[str, ...], hidden: list[str], layers: list[str]):
-        self.lost = False
-        self._command = (modules, hidden, layers)
-        self._processes: dict[int, subprocess.Popen] = {}
-
-    def ready(self) -> None:
-        """There is nothing to wait for."""
-
-    def launch(self, fds: list[int]) -> int:
-        """Start a process on the three descriptors of a job, as ``ForkServer.launch`` does."""
-        if self.lost:
-            raise ServerLost("the judge is closing")
-        process = subprocess.Popen(
-            interpreter(*self._command, job=list(fds)),
-            pass_fds=fds,
-            env=environment(self._command[0]),
-            stdin=subprocess.DEVNULL,
-            stdout=fds[2],
-            stderr=fds[2],
-            start_new_session=True,
-        )
-        self._processes[process.pid] = process
-        return process.pid
-
-    def reap(self, pid: int) -> Ended:
-        """End a process and its group and say how it ended."""
-        process = self._processes.pop(pid, None)
-        if process is None:
-            raise ServerLost("the judge is closing")
-        try:
-            os.killpg(pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            process.kill()
-        _, status, usage = os.wait4(pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        kilobytes = usage.ru_maxrss >> (10 if sys.platform == "darwin" else 0)
-        return Ended(status, kilobytes >> 10, usage.ru_utime + usage.ru_stime)
-
-    def close(self) -> None:
-        """End every process that still runs."""
-        self.lost = True
-        for pid in list(self._processes):
-            self.reap(pid)
+    named = (name for name in PRELOADED if re.search(rf"\b(?:import|from)\b[^\n#]*\b{name}\b", text))
+    return (*named, *(["torch"] if tensors else []))
 
 
 class Worker:
