@@ -23,7 +23,7 @@ def processor() -> str:
 def record(name: str, figures: dict) -> Path:
     """Keep ``figures`` as ``bench/results/NAME.json`` and return the path."""
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
-    machine = {"processor": processor(), **dict(describe_machine())}
+    machine = {"processor": processor()} | {row.what: row.state.split(":")[0] for row in describe_machine()}
     data = {"date": date.today().isoformat(), "commit": commit.stdout.strip(), "machine": machine, "figures": figures}
     path = ROOT / "bench" / "results" / f"{name}.json"
     path.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
