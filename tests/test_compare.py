@@ -27,7 +27,7 @@ def said(got, want=WANT) -> str:
         (WANT.astype(int), "dtype int64"),
         (np.where(WANT == 5, np.nan, WANT), "NaN or infinity in 1 of 6"),
         (np.where(WANT == 5, np.inf, WANT), "NaN or infinity in 1 of 6"),
-        (WANT + (WANT == 4) * 1e-6, "wrong in 1 of 6 elements; [1, 0] is 4, wanted 4"),
+        (WANT + (WANT == 4) * 1e-6, "wrong in 1 of 6 elements; [1, 0] is 4.000001, wanted 4"),
         (Unsupported("generator"), "of type generator"),
         (3.0, "a float"),
         ("text", "a string"),

@@ -72,6 +72,24 @@ def token_picks_the_matrix(q_nope, w_kc):
     return q_nope @ w_kc
 
 
+def result_reshaped(q_nope, w_kc):
+    by_head = q_nope.swapaxes(0, 1) @ w_kc
+    return by_head.reshape(len(q_nope), len(w_kc), -1)
+
+
+def queries_reshaped_result_swapped(q_nope, w_kc):
+    num_heads, nope_dim, _ = w_kc.shape
+    return (q_nope.reshape(num_heads, -1, nope_dim) @ w_kc).swapaxes(0, 1)
+
+
+def matrices_added_up(q_nope, w_kc):
+    return np.einsum("shn,gnc->shc", q_nope, w_kc)
+
+
+def scaled_queries(q_nope, w_kc):
+    return np.einsum("shn,hnc->shc", q_nope, w_kc) / np.sqrt(q_nope.shape[2])
+
+
 def heads_first(q_nope, w_kc):
     return q_nope.swapaxes(0, 1) @ w_kc
 
@@ -116,7 +134,9 @@ EXERCISE = Exercise(
         ),
         Case("odd sizes", {"new_tokens": 5, "num_heads": 3, "nope_dim": 7, "latent_dim": 9}),
         Case("one new token, one head", {"new_tokens": 1, "num_heads": 1, "nope_dim": 4, "latent_dim": 6}),
-        Case("no new token", {"new_tokens": 0, "num_heads": 3, "nope_dim": 4, "latent_dim": 6}),
+        Case(
+            "no new token, float32", {"new_tokens": 0, "num_heads": 3, "nope_dim": 4, "latent_dim": 6}, dtype="float32"
+        ),
         Case(
             "huge parts that cancel",
             {"new_tokens": 2, "num_heads": 3, "nope_dim": 4, "latent_dim": 10},
@@ -143,9 +163,11 @@ EXERCISE = Exercise(
         case="DeepSeek-V3 widths, three heads",
         macs=most_macs,
         peak_values=peak_values,
-        says="over the budget: the values are right, but one product (or two) must serve all heads, each head with its "
-        "own matrix. A Python loop over heads makes a product a head; one wide matrix multiplies mostly zeros",
+        says="the values are right, but one matrix of nope_dim × latent_dim for each head is enough. A wide matrix of "
+        "all heads multiplies mostly zeros",
         products=2,
+        says_products="the values are right, but one product (or two) must serve all heads and tokens. A Python loop "
+        "makes a product at every turn",
     ),
     mistakes=(
         Mistake(
@@ -166,9 +188,37 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "tokens taken for heads",
-            "the token's place picks the matrix: q_nope was reshaped, or used as it lies, where its token and head "
+            "the token's place picks the matrix: q_nope was reshaped, and the result back, where the token and head "
             "axes must be swapped",
             queries_reshaped,
+        ),
+        Mistake(
+            "queries taken as they lie",
+            "the token's place picks the matrix: the batch axis of q_nope is its tokens. Swap its token and head axes "
+            "first",
+            token_picks_the_matrix,
+        ),
+        Mistake(
+            "queries reshaped",
+            "q_nope was reshaped to put the heads first. A reshape moves no axis, it cuts the numbers anew: swap the "
+            "axes",
+            queries_reshaped_result_swapped,
+        ),
+        Mistake(
+            "result reshaped",
+            "the result has its heads first and was reshaped. A reshape moves no axis, it cuts the numbers anew: swap "
+            "the axes",
+            result_reshaped,
+        ),
+        Mistake(
+            "matrices added up",
+            "every head met the sum of all matrices: the head is one letter in both inputs, and in the result",
+            matrices_added_up,
+        ),
+        Mistake(
+            "scaled queries",
+            "the result is divided by √nope_dim. The softmax scale comes later",
+            scaled_queries,
         ),
         Mistake(
             "heads first",
@@ -181,9 +231,13 @@ EXERCISE = Exercise(
         Mutant(heads_flattened_and_handed_to_every_head, "heads flattened, then handed to all"),
         Mutant(first_head_for_all, "one matrix for all heads"),
         Mutant(queries_reshaped, "tokens taken for heads"),
-        Mutant(token_picks_the_matrix, "tokens taken for heads"),
+        Mutant(token_picks_the_matrix, "queries taken as they lie"),
+        Mutant(queries_reshaped_result_swapped, "queries reshaped"),
+        Mutant(result_reshaped, "result reshaped"),
+        Mutant(matrices_added_up, "matrices added up"),
+        Mutant(scaled_queries, "scaled queries"),
         Mutant(heads_first, "heads first"),
-        Mutant(loop_over_heads, "over the budget"),
-        Mutant(block_diagonal, "over the budget"),
+        Mutant(loop_over_heads, "too many products"),
+        Mutant(block_diagonal, "too many multiply-adds"),
     ),
 )

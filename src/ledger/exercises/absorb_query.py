@@ -69,14 +69,14 @@ EXERCISE = Exercise(
         Case("the toy by hand", {"new_tokens": 1, "nope_dim": 2, "latent_dim": 3}, make=make_toy),
         Case("odd sizes", {"new_tokens": 7, "nope_dim": 5, "latent_dim": 9}),
         Case("one new token", {"new_tokens": 1, "nope_dim": 4, "latent_dim": 8}),
-        Case("no new token", {"new_tokens": 0, "nope_dim": 4, "latent_dim": 8}),
+        Case("no new token, float32", {"new_tokens": 0, "nope_dim": 4, "latent_dim": 8}, dtype="float32"),
         Case("huge parts that cancel", {"new_tokens": 6, "nope_dim": 3, "latent_dim": 10}, make=make_cancelling),
         Case("float32", {"new_tokens": 11, "nope_dim": 6, "latent_dim": 12}, dtype="float32"),
         Case("strided inputs", {"new_tokens": 10, "nope_dim": 7, "latent_dim": 12}, layout="strided"),
         Case("DeepSeek-V3 widths", {"new_tokens": 5, "nope_dim": 128, "latent_dim": 512}),
     ),
     hints=(
-        "Write the score of one query and one latent c as a double sum over the features n and c. The key way adds "
+        "Write the score of one query and one latent c as a double sum over the features n and c. The key route adds "
         "over c first. Which sum is left for the query if you add over n first?",
         "Feature c of the absorbed query adds, over n, q_nope[n] times w_k[c, n]. In w_k the axis n stands last, and a "
         "matrix product wants it first.",

@@ -55,7 +55,8 @@ class Budget:
 
     ``text`` is the line of the statement. ``macs(**dims)`` is the most multiply-adds, ``products`` the most product
     calls, ``peak_values(**dims)`` the most array elements alive at once: the yardstick for code that leaves the counted
-    arrays, whose memory alone can be seen. ``says`` explains too many multiply-adds or products.
+    arrays, whose memory alone can be seen. ``says`` and ``says_products`` tell what to look for where either is
+    exceeded; they follow "too many multiply-adds:" and "too many products:".
     """
 
     text: str
@@ -64,6 +65,7 @@ class Budget:
     peak_values: Callable[..., int]
     says: str
     products: int | None = None
+    says_products: str = ""
     forbidden: tuple[Forbidden, ...] = ()
 
 
@@ -82,7 +84,9 @@ class Exercise:
 
     ``make(rng, dtype, **dims)`` returns the arguments by name, in the order of the signature. ``oracle(*args)`` is an
     independent float64 route to the right value. ``least_macs(**dims)`` is the multiply-adds of the shortest right
-    answer by formula: the prediction shown beside the count, and the line below which code was not counted.
+    answer by formula: the prediction shown beside the count, and the line below which code was not counted. ``returns``
+    names the parts of a result that is a tuple; ``may_share`` allows it to lie in its input's memory; ``needs`` are
+    libraries without which the exercise is skipped.
     """
 
     id: str
@@ -101,6 +105,7 @@ class Exercise:
     mistakes: tuple[Mistake, ...] = ()
     budget: Budget | None = None
     least_macs: Callable[..., int] | None = None
+    returns: tuple[str, ...] = ()
     may_share: bool = False
     needs: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Chapter 1: what the two ways to a head's scores cost."""
+"""Chapter 1: what the two routes to a head's scores cost."""
 
 from ledger.account.attention import key_path_absorb, key_path_materialize
 from ledger.exercises.base import Case, Exercise, Mistake, Mutant
@@ -47,12 +47,12 @@ def absorb_named_first(new_tokens, cached_tokens, latent_dim, nope_dim):
     return absorb, materialize
 
 
-def narrow_scores_on_both_ways(new_tokens, cached_tokens, latent_dim, nope_dim):
+def narrow_scores_on_both_routes(new_tokens, cached_tokens, latent_dim, nope_dim):
     scores = new_tokens * cached_tokens * nope_dim
     return cached_tokens * latent_dim * nope_dim + scores, new_tokens * latent_dim * nope_dim + scores
 
 
-def projections_over_the_cache_on_both_ways(new_tokens, cached_tokens, latent_dim, nope_dim):
+def projections_over_the_cache_on_both_routes(new_tokens, cached_tokens, latent_dim, nope_dim):
     projection = cached_tokens * latent_dim * nope_dim
     return projection + new_tokens * cached_tokens * nope_dim, projection + new_tokens * cached_tokens * latent_dim
 
@@ -61,13 +61,14 @@ EXERCISE = Exercise(
     id="key_path_macs",
     chapter=1,
     order=4,
-    title="what each way costs",
+    title="what each route costs",
     checks="multiply-adds of one head, projection and scores: (materialize, absorb)",
     points=2,
     difficulty=2,
     minutes=8,
     make=make,
     oracle=oracle,
+    returns=("materialize", "absorb"),
     cases=(
         Case("the toy by hand", {"new_tokens": 1, "cached_tokens": 3, "latent_dim": 3, "nope_dim": 2}),
         Case("decode at DeepSeek-V3", {"new_tokens": 1, "cached_tokens": 4096, "latent_dim": 512, "nope_dim": 128}),
@@ -82,10 +83,10 @@ EXERCISE = Exercise(
         ),
     ),
     hints=(
-        "Each way is two matrix products. Draw the four products with their shapes: (rows, inner) times (inner, cols) "
-        "costs rows · inner · cols.",
-        "Projecting one token costs the same on either way; the ways differ in which tokens are projected. Then comes "
-        "a score for each pair of a new and a cached token: how long is the sum behind it on each way?",
+        "Each route is two matrix products. Draw the four products with their shapes: (rows, inner) times "
+        "(inner, cols) costs rows · inner · cols.",
+        "Projecting one token costs the same on either route; the routes differ in which tokens are projected. Then "
+        "comes a score for each pair of a new and a cached token: how long is the sum behind it on each route?",
         "Fill the gaps, and return both:\n\n"
         "    materialize = cached_tokens * ____ + new_tokens * cached_tokens * ____\n"
         "    absorb = new_tokens * ____ + new_tokens * cached_tokens * ____",
@@ -96,18 +97,18 @@ EXERCISE = Exercise(
             "both numbers are doubled. One multiply-add is two FLOP; multiply-adds are asked for",
             flops,
         ),
-        Mistake("projections only", "the scores are missing: each way has a second product", projections_only),
-        Mistake("scores only", "the projections are missing: each way has a first product with w_k", scores_only),
+        Mistake("projections only", "the scores are missing: each route has a second product", projections_only),
+        Mistake("scores only", "the projections are missing: each route has a first product with w_k", scores_only),
         Mistake("absorb first", "the two numbers stand in the wrong order: materialize first", absorb_named_first),
         Mistake(
             "narrow scores",
             "absorb's scores are counted nope_dim wide. An absorbed query is as wide as a latent",
-            narrow_scores_on_both_ways,
+            narrow_scores_on_both_routes,
         ),
         Mistake(
             "cache projected twice",
             "absorb's projection is counted over the cached tokens. It runs over the new ones",
-            projections_over_the_cache_on_both_ways,
+            projections_over_the_cache_on_both_routes,
         ),
     ),
     mutants=(
@@ -115,7 +116,7 @@ EXERCISE = Exercise(
         Mutant(projections_only, "projections only"),
         Mutant(scores_only, "scores only"),
         Mutant(absorb_named_first, "absorb first"),
-        Mutant(narrow_scores_on_both_ways, "narrow scores"),
-        Mutant(projections_over_the_cache_on_both_ways, "cache projected twice"),
+        Mutant(narrow_scores_on_both_routes, "narrow scores"),
+        Mutant(projections_over_the_cache_on_both_routes, "cache projected twice"),
     ),
 )

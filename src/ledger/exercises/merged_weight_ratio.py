@@ -73,6 +73,7 @@ EXERCISE = Exercise(
         Case("one head", {"q_lora_dim": 384, "latent_dim": 128, "nope_dim": 48, "num_heads": 1}),
         Case("sizes drawn at random", make=make_drawn),
         Case("no nope width", {"q_lora_dim": 384, "latent_dim": 128, "nope_dim": 0, "num_heads": 4}),
+        Case("no heads", {"q_lora_dim": 384, "latent_dim": 128, "nope_dim": 48, "num_heads": 0}),
         Case("no latent", {"q_lora_dim": 384, "latent_dim": 0, "nope_dim": 48, "num_heads": 4}),
     ),
     hints=(

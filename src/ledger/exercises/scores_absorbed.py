@@ -116,7 +116,11 @@ EXERCISE = Exercise(
         ),
         Case("odd sizes", {"new_tokens": 5, "cached_tokens": 7, "nope_dim": 3, "latent_dim": 9}),
         Case("one new token, one cached", {"new_tokens": 1, "cached_tokens": 1, "nope_dim": 4, "latent_dim": 6}),
-        Case("empty cache", {"new_tokens": 2, "cached_tokens": 0, "nope_dim": 4, "latent_dim": 6}),
+        Case(
+            "empty cache, float32",
+            {"new_tokens": 2, "cached_tokens": 0, "nope_dim": 4, "latent_dim": 6},
+            dtype="float32",
+        ),
         Case(
             "huge parts that cancel",
             {"new_tokens": 3, "cached_tokens": 6, "nope_dim": 4, "latent_dim": 10},
@@ -146,8 +150,8 @@ EXERCISE = Exercise(
         case="DeepSeek-V3 widths, a long cache",
         macs=most_macs,
         peak_values=peak_values,
-        says="too many multiply-adds: the scores are right, but w_k is applied again for every cached token (keys one "
-        "at a time, or an einsum that sums over everything at once). Apply it to the queries first, once",
+        says="the scores are right, but the shortest way spends less. Apply w_k to the queries, once, and to no cached "
+        "token; then one product with the latents is enough",
         forbidden=(
             Forbidden(
                 "keys materialized",

@@ -81,6 +81,7 @@ EXERCISE = Exercise(
     minutes=10,
     make=make,
     oracle=mla.split_kv_b,
+    returns=("w_kc", "w_vc"),
     may_share=True,
     cases=(
         Case("square sizes", {"num_heads": 3, "nope_dim": 3, "value_dim": 3, "latent_dim": 3}),
@@ -92,6 +93,7 @@ EXERCISE = Exercise(
         Case("odd sizes, values wider", {"num_heads": 3, "nope_dim": 5, "value_dim": 7, "latent_dim": 9}),
         Case("keys wider", {"num_heads": 4, "nope_dim": 6, "value_dim": 2, "latent_dim": 5}),
         Case("one head, one row of each", {"num_heads": 1, "nope_dim": 1, "value_dim": 1, "latent_dim": 6}),
+        Case("no heads", {"num_heads": 0, "nope_dim": 3, "value_dim": 2, "latent_dim": 5}),
         Case("no value rows", {"num_heads": 2, "nope_dim": 3, "value_dim": 0, "latent_dim": 5}),
         Case(
             "huge numbered elements",

@@ -64,7 +64,7 @@ EXERCISE = Exercise(
         Case("the toy by hand", {"cached_tokens": 3, "latent_dim": 3, "nope_dim": 2}, make=make_toy),
         Case("odd sizes", {"cached_tokens": 7, "latent_dim": 9, "nope_dim": 5}),
         Case("one cached token", {"cached_tokens": 1, "latent_dim": 8, "nope_dim": 4}),
-        Case("empty cache", {"cached_tokens": 0, "latent_dim": 8, "nope_dim": 4}),
+        Case("empty cache, float32", {"cached_tokens": 0, "latent_dim": 8, "nope_dim": 4}, dtype="float32"),
         Case("huge parts that cancel", {"cached_tokens": 6, "latent_dim": 10, "nope_dim": 3}, make=make_cancelling),
         Case("float32", {"cached_tokens": 11, "latent_dim": 12, "nope_dim": 6}, dtype="float32"),
         Case("strided inputs", {"cached_tokens": 10, "latent_dim": 12, "nope_dim": 7}, layout="strided"),

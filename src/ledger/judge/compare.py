@@ -22,11 +22,12 @@ class Difference:
     rows: tuple[tuple[str, str], ...] = ()
 
 
-def difference(got: Any, want: Any, place: str = "") -> Difference | None:
+def difference(got: Any, want: Any, place: str = "", names: tuple[str, ...] = ()) -> Difference | None:
     """The first difference between ``got`` and ``want``, or None where they agree within the tolerance.
 
     Arrays keep shape and dtype; a tuple may be answered by a list of the same length, a dict by any mapping with the
-    same keys; an int wants an int, a float any real number.
+    same keys; an int wants an int, a float any real number. ``place`` is what a message calls the value, ``names`` what
+    it calls the parts of a tuple.
     """
     if got is None and want is not None:
         return Difference(f"{place or 'the result'} is None: is a return statement missing?")
@@ -36,7 +37,7 @@ def difference(got: Any, want: Any, place: str = "") -> Difference | None:
     if isinstance(want, np.ndarray):
         return array_difference(got, want, place)
     if isinstance(want, tuple | list):
-        return sequence_difference(got, want, place)
+        return sequence_difference(got, want, place, names)
     if isinstance(want, dict):
         return mapping_difference(got, want, place)
     if isinstance(want, bool | str) or want is None:
@@ -52,11 +53,14 @@ def array_difference(got: Any, want: np.ndarray, place: str) -> Difference | Non
         got = np.asarray(got)
     if not isinstance(got, np.ndarray):
         return Difference(f"{name} is {kind_of(got)}; wanted a NumPy array of shape {want.shape}")
+    of = f"{place}: " if place else ""
     if got.shape != want.shape:
-        return Difference(f"{name} has shape {got.shape}; wanted {want.shape}", (("shape", f"{got.shape}"),))
-    shape = ("shape", f"{got.shape}, as wanted")
+        row = ("shape", f"{of}{got.shape}; wanted {want.shape}")
+        return Difference(f"{name} has shape {got.shape}; wanted {want.shape}", (row,))
+    shape = ("shape", f"{of}{got.shape}, as wanted")
     if got.dtype != want.dtype:
-        return Difference(f"{name} has dtype {got.dtype}; wanted {want.dtype}, the dtype of the inputs", (shape,))
+        row = ("dtype", f"{of}{got.dtype}; wanted {want.dtype}, the dtype of the inputs")
+        return Difference(f"{name} has dtype {got.dtype}; wanted {want.dtype}, the dtype of the inputs", (shape, row))
     if want.dtype.kind not in "fc":
         wrong = got != want
         error = np.abs(got.astype(float) - want.astype(float))
@@ -72,15 +76,16 @@ def array_difference(got: Any, want: np.ndarray, place: str) -> Difference | Non
         wrong = ~(close | (got == want) | (np.isnan(got) & np.isnan(want)))
     if not wrong.any():
         return None
-    return value_difference(got, want, wrong, error, allowed, name, shape)
+    return value_difference(got, want, wrong, error, allowed, place, shape)
 
 
-def value_difference(got, want, wrong, error, allowed, name, shape) -> Difference:
+def value_difference(got, want, wrong, error, allowed, place, shape) -> Difference:
     """How many elements are wrong, the first of them, and the largest error beside what is allowed."""
     at = tuple(int(i) for i in np.argwhere(wrong)[0])
     index = ", ".join(map(str, at))
+    name, of = place or "the result", f"{place}: " if place else ""
     many = f"{int(wrong.sum())} of {want.size} elements"
-    first = f"[{index}] is {show(got[at])}, wanted {show(want[at])}"
+    first = f"[{index}] is {show(got[at], want[at])}, wanted {show(want[at], got[at])}"
     strange = ~np.isfinite(got) & np.isfinite(want) if got.dtype.kind in "fc" else np.zeros_like(wrong)
     if strange.any():
         message = f"{name} holds NaN or infinity in {int(strange.sum())} of {want.size} elements"
@@ -88,16 +93,17 @@ def value_difference(got, want, wrong, error, allowed, name, shape) -> Differenc
         message = f"{name} is wrong in {many}; {first}"
     finite = error[wrong & np.isfinite(error)]
     largest = f"largest error {finite.max():.3g}, allowed {allowed:.1g}" if finite.size else "no finite error"
-    return Difference(message, (shape, ("values", f"{many} wrong; first {first}; {largest}")))
+    return Difference(message, (shape, ("values", f"{of}{many} wrong; first {first}; {largest}")))
 
 
-def sequence_difference(got: Any, want: Any, place: str) -> Difference | None:
+def sequence_difference(got: Any, want: Any, place: str, names: tuple[str, ...]) -> Difference | None:
     """A tuple or list, element by element."""
     if not isinstance(got, tuple | list):
         return Difference(f"{place or 'the result'} is {kind_of(got)}; wanted {kind_of(want)}")
     if len(got) != len(want):
         return Difference(f"{place or 'the result'} has {len(got)} parts; wanted {len(want)}")
-    parts = (difference(g, w, f"{place or 'result'}[{i}]") for i, (g, w) in enumerate(zip(got, want, strict=True)))
+    names = names or tuple(f"{place or 'result'}[{i}]" for i in range(len(want)))
+    parts = (difference(g, w, name) for g, w, name in zip(got, want, names, strict=True))
     return next((part for part in parts if part), None)
 
 
@@ -121,7 +127,7 @@ def number_difference(got: Any, want: Any, place: str) -> Difference | None:
     if isinstance(want, int) and not isinstance(got, int | np.integer):
         return Difference(f"{name} is the float {show(got)}; wanted an int: counts are whole numbers")
     agree = got == want if isinstance(want, int) else math.isclose(got, want, rel_tol=NUMBER_TOLERANCE, abs_tol=1e-300)
-    return None if agree else Difference(f"{name} is {show(got)}; wanted {show(want)}")
+    return None if agree else Difference(f"{name} is {show(got, want)}; wanted {show(want, got)}")
 
 
 def kind_of(value: Any) -> str:
@@ -139,12 +145,18 @@ def kind_of(value: Any) -> str:
     return words.get(name, f"a {name}")
 
 
-def show(value: Any) -> str:
-    """A number to six digits, a count with its thousands, anything else cut short."""
+def show(value: Any, beside: Any = None) -> str:
+    """A number to six digits, or to as many as tell it from the number ``beside`` it; a count with its thousands;
+    anything else cut short."""
     if isinstance(value, bool | np.bool_):
         return str(value)
     if isinstance(value, int | np.integer):
         return f"{int(value):,}"
     if isinstance(value, float | np.floating):
-        return f"{float(value):.6g}"
+        value = float(value)
+        other = (
+            float(beside) if isinstance(beside, int | float | np.number) and not isinstance(beside, complex) else None
+        )
+        digits = next((d for d in range(6, 17) if other is None or f"{value:.{d}g}" != f"{other:.{d}g}"), 17)
+        return f"{value:.{digits}g}"
     return repr(value)[:80]

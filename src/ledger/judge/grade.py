@@ -6,7 +6,7 @@ from typing import Any
 from ledger.count import Counts, find_array, was_counted
 from ledger.exercises import Budget, Case, Exercise
 from ledger.judge.compare import Difference, difference, show
-from ledger.judge.mistakes import recognise
+from ledger.judge.mistakes import Wrong, recognise
 from ledger.judge.outcome import Call, Outcome
 from ledger.judge.verdicts import CaseResult, ExerciseResult
 
@@ -42,29 +42,40 @@ def counted_case(exercise: Exercise) -> Case | None:
     return None
 
 
-def grade_case(exercise: Exercise, case: Case, seed: int, call: Call, outcome: Outcome) -> CaseResult:
-    """The verdict of one case, with the message that a learner reads."""
-    args = tuple(call.args.values())
-    rows = [("checked", exercise.checks), ("case", describe(case, call.args, seed))]
+def grade_case(exercise: Exercise, case: Case, seed: int, call: Call, outcome: Outcome) -> CaseResult | Wrong:
+    """The verdict of one case with the message that a learner reads; a wrong value is kept, to be seen with others."""
+    rows = head(exercise, case, seed, call)
     if outcome.kind != "returned":
         return stopped(exercise, case, outcome, rows)
+    args = tuple(call.args.values())
     want = exercise.oracle(*args)
-    found = subclass_difference(outcome) or difference(outcome.value, want)
-    if found:
-        mistake = recognise(exercise, args, outcome.value, want)
-        pattern = [("pattern", f"{mistake.name}: {mistake.says}")] if mistake else []
-        message = f"{mistake.name}: {mistake.says}" if mistake else found.message
-        rows += [*(found.rows or (("found", found.message),)), *pattern, *touched(outcome)]
-        return CaseResult(case.name, "wrong", message, tuple(rows))
-    if outcome.changed or (outcome.shares and not exercise.may_share):
-        rows += touched(outcome)
-        return CaseResult(case.name, "wrong", rows[-1][1], tuple(rows))
+    if outcome.subclass:
+        message = f"the result is a {outcome.subclass}; return a plain NumPy array"
+        return CaseResult(case.name, "wrong", message, (*rows, ("found", message)))
+    if difference(outcome.value, want):
+        return Wrong(args, outcome.value, want)
+    inputs = touched(exercise, outcome)
+    if inputs:
+        return CaseResult(case.name, "wrong", inputs[0][1], (*rows, *inputs))
     if case is counted_case(exercise):
         found = over_budget(exercise, case, outcome, want)
         if found:
             rows += [("pattern", found.message), *found.rows]
             return CaseResult(case.name, "wrong", found.message, tuple(rows))
     return CaseResult(case.name, "passed")
+
+
+def head(exercise: Exercise, case: Case, seed: int, call: Call) -> list[tuple[str, str]]:
+    """What was checked, and on which inputs."""
+    return [("checked", exercise.checks), ("case", describe(case, call.args, seed))]
+
+
+def wrong_case(exercise: Exercise, rows: list, case: Case, outcome: Outcome, wrong: Wrong, mistake) -> CaseResult:
+    """A wrong value: where it parts from the right one, and the known mistake if there is one."""
+    found = difference(wrong.got, wrong.want, names=exercise.returns)
+    pattern = [("pattern", f"{mistake.name}: {mistake.says}")] if mistake else []
+    rows = [*rows, *(found.rows or (("found", found.message),)), *pattern, *touched(exercise, outcome)]
+    return CaseResult(case.name, "wrong", pattern[0][1] if pattern else found.message, tuple(rows))
 
 
 def describe(case: Case, inputs: dict[str, Any], seed: int) -> str:
@@ -81,7 +92,7 @@ def stopped(exercise: Exercise, case: Case, outcome: Outcome, rows: list) -> Cas
         message = f"no function called {exercise.id} was found"
         return CaseResult(case.name, "missing", message, ())
     if outcome.kind == "raised" and outcome.error == "NotImplementedError":
-        return CaseResult(case.name, "todo", "not written yet", ())
+        return CaseResult(case.name, "todo", "not written yet: the line that raises NotImplementedError is still there")
     if outcome.kind == "raised":
         where = " while its cell ran" if outcome.stage == "load" else ""
         message = f"{outcome.error}{': ' * bool(outcome.message)}{first_line(outcome.message)}{where}"
@@ -90,7 +101,10 @@ def stopped(exercise: Exercise, case: Case, outcome: Outcome, rows: list) -> Cas
         reason = _STOPPED[outcome.kind]
         detail = f" ({outcome.detail})" if outcome.detail else ""
         message, verdict = f"{reason}{detail}", outcome.kind
-    lines = [("your line", f"{line.text}   [{line.file}, line {line.number}]") for line in outcome.lines[-2:]]
+    own = dict.fromkeys(f"{line.text}   [{line.file}, line {line.number}]" for line in outcome.lines)
+    lines = [("your line", text) for text in list(own)[-2:]]
+    if "read-only" in outcome.message:
+        lines.append(("inputs", "your function may not change its inputs: work on a copy, or make a new array"))
     if outcome.stage == "load":
         rows = rows[:1]
     return CaseResult(case.name, verdict, message, (*rows, ("happened", message), *lines))
@@ -101,20 +115,13 @@ def first_line(text: str) -> str:
     return text.strip().splitlines()[0][:200] if text.strip() else ""
 
 
-def subclass_difference(outcome: Outcome) -> Difference | None:
-    """An array subclass is not a plain result, whatever its values are."""
-    if outcome.subclass:
-        return Difference(f"the result is a {outcome.subclass}; return a plain NumPy array")
-    return None
-
-
-def touched(outcome: Outcome) -> list[tuple[str, str]]:
-    """Inputs that were changed, or whose memory the result shares."""
+def touched(exercise: Exercise, outcome: Outcome) -> list[tuple[str, str]]:
+    """Inputs that were changed, or whose memory the result shares where it must not."""
     rows = []
     if outcome.changed:
         names = ", ".join(outcome.changed)
         rows.append(("inputs", f"your function changed {names} in place: work on a copy, or make a new array"))
-    elif outcome.shares:
+    elif outcome.shares and not exercise.may_share:
         names = ", ".join(outcome.shares)
         rows.append(("inputs", f"the result shares memory with {names}: return a new array"))
     return rows
@@ -151,24 +158,35 @@ def counts_of(outcome: Outcome) -> Counts | None:
 def overspent(budget: Budget, case: Case, counts: Counts) -> Difference | None:
     """What counted code made or spent beyond the budget. A count is never too high, so this holds for code that was
     counted in part as well."""
-    spent = ("counted", f"{counts.macs:,} multiply-adds in {counts.products} products")
+    most = budget.macs(**case.dims)
+    limit = f"{most:,} multiply-adds" + (f", {budget.products} products" if budget.products else "")
+    spent = ("counted", f"{counts.macs:,} multiply-adds in {plural(counts.products, 'product')}; at most {limit}")
     for array in budget.forbidden:
         made = find_array(counts, tuple(case.dims[name] for name in array.dims))
         if made:
             shape, op = made
             return Difference(f"{array.name}: {array.says}", (("array", f"{op} made one of shape {shape}"), spent))
-    most = budget.macs(**case.dims)
-    if counts.macs > most:
-        return Difference(budget.says, (spent, ("limit", f"{most:,} multiply-adds")))
     if budget.products is not None and counts.products > budget.products:
-        return Difference(budget.says, (spent, ("limit", f"{budget.products} products")))
+        return Difference(f"too many products: {budget.says_products}", (spent,))
+    if counts.macs > most:
+        return Difference(f"too many multiply-adds: {budget.says}", (spent,))
     return None
+
+
+def plural(count: int, noun: str) -> str:
+    """A count and its noun."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def grade(exercise: Exercise, seed: int, calls: list[Call], outcomes: list[Outcome], seconds: float) -> ExerciseResult:
     """The exercise's verdict, points and counts from one outcome a call, made from ``calls_of(exercise, seed)``."""
-    met = zip(exercise.cases, calls, outcomes, strict=True)
+    met = list(zip(exercise.cases, calls, outcomes, strict=True))
     cases = [grade_case(exercise, case, seed, call, outcome) for case, call, outcome in met]
+    mistake = recognise(exercise, [case for case in cases if isinstance(case, Wrong)])
+    for i, (case, call, outcome) in enumerate(met):
+        if isinstance(cases[i], Wrong):
+            rows = head(exercise, case, seed, call)
+            cases[i] = wrong_case(exercise, rows, case, outcome, cases[i], mistake)
     passed = sum(case.verdict == "passed" for case in cases)
     failure = next((case for case in cases if case.verdict != "passed"), None)
     points = exercise.points if passed == len(cases) else round(exercise.points * passed / len(cases), 3)
@@ -222,16 +240,13 @@ def say_counts(counts: dict) -> str:
     return f"counted {show(counts['macs'])} multiply-adds, {match}; {show(moved)} bytes moved"
 
 
-def explain(result: ExerciseResult) -> tuple[tuple[str, str], ...]:
+def explain(result: ExerciseResult, in_notebook: bool = False) -> tuple[tuple[str, str], ...]:
     """The rows of a failed exercise, with the one next command."""
     failure = result.failure
     if failure is None or failure.verdict in ("todo", "missing"):
         return ()
-    return (*failure.rows, ("next", next_command(result, failure)))
-
-
-def next_command(result: ExerciseResult, failure: CaseResult) -> str:
-    """One thing to do after this verdict."""
     if failure.verdict == "judge_error":
-        return "python judge.py doctor"
-    return f"python judge.py hint {result.id}"
+        command = "python judge.py doctor"
+    else:
+        command = f'hint("{result.id}")' if in_notebook else f"python judge.py hint {result.id}"
+    return (*failure.rows, ("next", command))

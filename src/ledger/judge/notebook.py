@@ -106,10 +106,19 @@ def case(id: str, name: str, seed: int) -> tuple:
     return kind(*(lay_out(value, chosen.layout) for value in inputs.values()))
 
 
-def hint(id: str, level: int = 1) -> None:
-    """Print the hints of exercise ``id`` up to ``level``; they go from the idea to a skeleton."""
+_hints_shown: dict[str, int] = {}
+
+
+def hint(id: str, level: int | None = None) -> None:
+    """Print a hint of exercise ``id``: hint ``level``, or the next one that this kernel has not shown.
+
+    Hints go from the idea to a skeleton. Raises ValueError for an unknown id or level.
+    """
     exercise = find(id)
-    if not 1 <= level <= len(exercise.hints):
-        raise ValueError(f"{id} has hints 1 to {len(exercise.hints)}; {level} was asked")
-    for number, text in enumerate(exercise.hints[:level], 1):
-        print(f"Hint {number} of {len(exercise.hints)}: {text}\n")
+    last = len(exercise.hints)
+    if level is None:
+        level = min(_hints_shown.get(id, 0) + 1, last)
+    if not 1 <= level <= last:
+        raise ValueError(f"{id} has hints 1 to {last}; {level} was asked")
+    _hints_shown[id] = max(level, _hints_shown.get(id, 0))
+    print(f"Hint {level} of {last}: {exercise.hints[level - 1]}")

@@ -65,14 +65,14 @@ def rows_text(rows: Iterable[tuple[str, str]], style: Style, indent: str = "    
     return lines
 
 
-def failure_text(result: ExerciseResult, style: Style, verbose: bool = False) -> list[str]:
+def failure_text(result: ExerciseResult, style: Style, verbose: bool = False, in_notebook: bool = False) -> list[str]:
     """The whole explanation of one exercise that did not pass, at most one screen unless ``verbose``."""
     passed = sum(case.verdict == "passed" for case in result.cases)
     head = f"{result.id}: {result.verdict}, {passed} of {len(result.cases)} cases pass"
     lines = [style.bold(style.verdict(head, result.verdict))]
     if result.where:
         lines[0] += style.dim(f"   {result.where}")
-    lines += rows_text(explain(result) or (("happened", result.message),), style)
+    lines += rows_text(explain(result, in_notebook) or (("happened", result.message),), style)
     if verbose:
         for case in result.cases:
             said = case.verdict if case.verdict == "passed" else f"{case.verdict}: {case.message}"
@@ -91,14 +91,14 @@ def success_text(result: ExerciseResult, style: Style) -> list[str]:
     return [head, *rows_text(counted, style), *rows_text([("note", note) for note in result.notes], style)]
 
 
-def one_exercise(result: ExerciseResult, style: Style | None = None, verbose: bool = False) -> str:
-    """One exercise in full, as ``check`` shows it."""
-    style = style or Style()
+def one_exercise(result: ExerciseResult) -> str:
+    """One exercise in full, as ``check`` shows it in a notebook."""
+    style = Style()
     if result.verdict == "passed":
         return "\n".join(success_text(result, style))
     if result.verdict in ("todo", "missing"):
         return f"· {result.id}: {result.message}"
-    return "\n".join(failure_text(result, style, verbose))
+    return "\n".join(failure_text(result, style, in_notebook=True))
 
 
 def chapter_bar(results: list[ExerciseResult], style: Style) -> str:

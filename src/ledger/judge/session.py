@@ -1,14 +1,16 @@
 """One grading session: submissions in, graded exercises out, in the course's order as they are ready."""
 
+import ast
 import os
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib.util import find_spec
 
 from ledger.judge.collect import Submission
 from ledger.judge.grade import calls_of, grade
-from ledger.judge.outcome import Job, Outcome
+from ledger.judge.outcome import Call, Job, Outcome, Run
 from ledger.judge.run import Runner
 from ledger.judge.verdicts import CaseResult, ExerciseResult
 
@@ -32,13 +34,26 @@ def grade_one(submission: Submission, runner: Runner, seed: int) -> ExerciseResu
         run = runner.run(Job(exercise.id, submission.cells, tuple(calls)))
         result = grade(exercise, seed, calls, run.outcomes, time.perf_counter() - start)
         result.output = run.output
-        remarks = [] if result.verdict == "passed" else run.notes
+        remarks = [] if result.verdict == "passed" else [*run.notes, *notes_on(submission, run, calls[0])]
     except Exception as error:
         failed = Outcome("judge_error", detail=f"{type(error).__name__}: {error}")
         result = grade(exercise, seed, calls, [failed] * len(calls), time.perf_counter() - start)
         remarks = []
     result.notes, result.where = [*submission.notes, *remarks], submission.where
     return result
+
+
+def notes_on(submission: Submission, run: Run, call: Call) -> list[str]:
+    """What the answer's text and output say about why it failed."""
+    notes, wanted = [], list(call.args)
+    with suppress(SyntaxError, ValueError):
+        functions = (n for n in ast.walk(ast.parse(submission.cells[-1].source)) if isinstance(n, ast.FunctionDef))
+        found = [[arg.arg for arg in f.args.args] for f in functions if f.name == submission.exercise.id]
+        if found and found[-1] != wanted and sorted(found[-1]) == sorted(wanted):
+            notes.append(f"your parameters are ({', '.join(found[-1])}); the exercise has ({', '.join(wanted)})")
+    if run.output.strip() and any(o.kind == "returned" and o.value is None for o in run.outcomes):
+        notes.append("your function prints something and returns None: return the result")
+    return notes
 
 
 def without_run(submission: Submission, verdict: str, message: str) -> ExerciseResult:
