@@ -18,11 +18,10 @@ def make(rng, dtype, num_heads, nope_dim, value_dim, latent_dim):
 
 
 def make_numbered(rng, dtype, num_heads, nope_dim, value_dim, latent_dim):
-    """Every element says where it stands, in numbers that float32 cannot tell apart."""
+    """Every element says where it stands, in steps that float32 cannot tell apart and the tolerance can."""
     rows = num_heads * (nope_dim + value_dim)
-    places = np.arange(rows * latent_dim, dtype=dtype).reshape(rows, latent_dim)
-    first = 2.0**40 + rng.integers(1000)
-    return {"kv_b": places + first, "num_heads": num_heads, "nope_dim": nope_dim, "value_dim": value_dim}
+    places = rng.integers(1000) + np.arange(rows * latent_dim, dtype=dtype).reshape(rows, latent_dim)
+    return {"kv_b": 2.0**40 + 2.0**16 * places, "num_heads": num_heads, "nope_dim": nope_dim, "value_dim": value_dim}
 
 
 def make_toy(rng, dtype, num_heads, nope_dim, value_dim, latent_dim):
