@@ -77,6 +77,40 @@ def test_heads_are_what_the_products_do(new_tokens, num_heads, nope_dim, latent_
     assert account.shared_latent_scores_bytes(*sizes, 4) == (ledger.read, ledger.written)
 
 
+@pytest.mark.parametrize(("lengths", "num_heads", "latent_dim", "rope_dim"), [
+    ([1], 1, 1, 1),
+    ([5, 0, 2], 3, 4, 2),
+    ([], 2, 3, 1),
+    ([7], 4, 3, 0),
+])  # fmt: skip
+def test_absorbed_decode_is_what_the_products_do(lengths, num_heads, latent_dim, rope_dim):
+    width, scores, values, entries = latent_dim + rope_dim, 0, 0, 0
+    queries = np.ones((len(lengths), num_heads, width), np.float16)
+    lse = np.ones((len(lengths), num_heads), np.float32)
+    for request, length in enumerate(lengths):
+        cache = np.ones((length, width), np.float16)
+        ledger = Ledger()
+        ledger.product(ledger.product(queries[request], cache.T), cache[:, :latent_dim])
+        scores, values = scores + ledger.macs[0], values + ledger.macs[1]
+        entries += cache.nbytes
+    sizes = (sum(lengths), num_heads, latent_dim, rope_dim)
+    assert account.decode_absorbed_macs(*sizes) == (scores, values)
+    assert account.decode_absorbed_bytes(*sizes, 2, requests=len(lengths)) == (
+        queries.nbytes + entries,
+        queries[..., :latent_dim].nbytes + lse.nbytes,
+    )
+
+
+def test_absorbed_decode_grows_as_the_scheme_says():
+    mla = account.family(model("DeepSeek-V3"))[-1]
+    macs = account.decode_absorbed_macs(4096, 128, 512, 64)
+    assert macs == (mla.decode_score_macs(4096), mla.decode_value_macs(4096))
+    assert macs.total == 128 * 4096 * 1088
+    # 242 FLOP for each byte of a bf16 cache, once the queries and results no longer count
+    short, long = (account.decode_absorbed_bytes(tokens, 128, 512, 64, 2) for tokens in (4096, 8192))
+    assert 2 * macs.total / (long.total - short.total) == pytest.approx(241.8, abs=0.05)
+
+
 def test_absorbing_takes_the_cache_out_of_the_projection():
     for cached_tokens in (1, 4096, 131072):
         assert account.key_path_absorb(1, cached_tokens, 512, 128).projection == 65_536

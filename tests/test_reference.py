@@ -1,6 +1,7 @@
 """The oracles against scalar loops, the worked example and the properties that define them."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -101,6 +102,46 @@ def test_narrow_inputs_are_added_in_float64(dtype):
     large = 2 / np.finfo(dtype).eps
     q = np.array([[large, 1, -large]], dtype)
     assert mla.absorb_query(q, np.ones((1, 3), dtype)).tolist() == [[1]]
+
+
+def test_decode_by_hand():
+    """Two entries whose scores differ by ln 3: weights 1/4 and 3/4; of the second request only one entry counts."""
+    cache = np.array([[[1, 0, 0], [0, 4, math.log(3)]], [[5, 6, 7], [np.nan] * 3]])
+    queries = np.array([[[0, 0, 1]], [[0, 0, 0]]], float)
+    mixed, lse = mla.decode_absorbed(queries, cache, [2, 1], latent_dim=2, scale=1.0)
+    np.testing.assert_allclose(mixed, [[[0.25, 3]], [[5, 6]]], rtol=1e-12)
+    np.testing.assert_allclose(lse, [[math.log(4)], [0]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_decode_attends_with_every_heads_own_keys_and_values(sizes):
+    """Absorbed attention, its result brought up, equals attention over keys and values made from the latents."""
+    _, cached, heads, nope, value, latent = sizes
+    rng = np.random.default_rng(5)
+    kv_b = rng.standard_normal((heads * (nope + value), latent))
+    w_kc, w_vc = mla.split_kv_b(kv_b, heads, nope, value)
+    q_nope, q_rope = rng.standard_normal((1, heads, nope)), rng.standard_normal((1, heads, 2))
+    c, k_rope = rng.standard_normal((cached, latent)), rng.standard_normal((cached, 2))
+
+    queries = np.concatenate([mla.absorb_heads(q_nope, w_kc), q_rope], axis=2)
+    mixed, lse = mla.decode_absorbed(queries, np.concatenate([c, k_rope], axis=1)[None], [cached], latent, scale=0.3)
+    for head in range(heads):
+        scores = [0.3 * (q_nope[0, head] @ (w_kc[head] @ c[t]) + q_rope[0, head] @ k_rope[t]) for t in range(cached)]
+        total = sum(map(math.exp, scores))
+        attended = sum(math.exp(scores[t]) / total * (c[t] @ w_vc[head]) for t in range(cached))
+        np.testing.assert_allclose(mixed[0, head] @ w_vc[head], attended, rtol=1e-10)
+        assert lse[0, head] == pytest.approx(math.log(total), rel=1e-12)
+
+
+def test_decode_of_an_empty_request_and_of_large_scores():
+    queries, cache = np.full((2, 1, 2), 1000.0), np.ones((2, 3, 2))
+    mixed, lse = mla.decode_absorbed(queries, cache, [0, 3], latent_dim=1, scale=1.0)
+    assert mixed.tolist() == [[[0]], [[1]]]
+    assert lse[0] == -np.inf
+    assert lse[1] == pytest.approx(2000 + math.log(3))
+    assert [part.dtype for part in mla.decode_absorbed(queries.astype("f4"), cache.astype("f4"), [1, 1], 1, 1.0)] == [
+        np.float32, np.float32,
+    ]  # fmt: skip
 
 
 def test_sizes_of_zero_give_empty_results_of_the_right_shape():

@@ -13,7 +13,7 @@ from ledger.models import Model
 
 
 class Path(NamedTuple):
-    """Multiply-adds of one way to the scores: what the projection costs, and what the scores cost after it."""
+    """Multiply-adds of one route to the scores: what the projection costs, and what the scores cost after it."""
 
     projection: int
     scores: int
@@ -22,6 +22,18 @@ class Path(NamedTuple):
     def total(self) -> int:
         """Both together."""
         return self.projection + self.scores
+
+
+class Attention(NamedTuple):
+    """Multiply-adds of attention: what the scores cost, and what the mixing of values costs."""
+
+    scores: int
+    values: int
+
+    @property
+    def total(self) -> int:
+        """Both together."""
+        return self.scores + self.values
 
 
 class Traffic(NamedTuple):
@@ -77,7 +89,7 @@ def _both(first: Traffic, second: Traffic) -> Traffic:
 
 
 def key_path_materialize(new_tokens: int, cached_tokens: int, latent_dim: int, nope_dim: int) -> Path:
-    """One head's way to the nope scores (new_tokens, cached_tokens) that builds the keys first.
+    """One head's route to the nope scores (new_tokens, cached_tokens) that builds the keys first.
 
     Projection: latents (cached_tokens, latent_dim) @ w_k (latent_dim, nope_dim). It grows with the cache.
     """
@@ -88,7 +100,7 @@ def key_path_materialize(new_tokens: int, cached_tokens: int, latent_dim: int, n
 
 
 def key_path_absorb(new_tokens: int, cached_tokens: int, latent_dim: int, nope_dim: int) -> Path:
-    """One head's way to the nope scores (new_tokens, cached_tokens) that moves w_k to the query.
+    """One head's route to the nope scores (new_tokens, cached_tokens) that moves w_k to the query.
 
     Projection: q_nope (new_tokens, nope_dim) @ w_kᵀ (nope_dim, latent_dim). It does not see the cache.
     """
@@ -138,6 +150,31 @@ def shared_latent_scores_bytes(
 ) -> Traffic:
     """Bytes of the same: the heads are only more rows, so the latents are read once for all of them."""
     return matmul_bytes(index(new_tokens) * index(num_heads), latent_dim, cached_tokens, itemsize)
+
+
+def decode_absorbed_macs(cached_tokens: int, num_heads: int, latent_dim: int, rope_dim: int) -> Attention:
+    """Multiply-adds of one decode step over the cache: every head's score against ``cached_tokens`` entries of latent +
+    rope, and its mixing of their latents. For several requests give the sum of their tokens."""
+    return Attention(
+        scores=matmul_macs(num_heads, index(latent_dim) + index(rope_dim), cached_tokens),
+        values=matmul_macs(num_heads, cached_tokens, latent_dim),
+    )
+
+
+def decode_absorbed_bytes(
+    cached_tokens: int, num_heads: int, latent_dim: int, rope_dim: int, itemsize: int, requests: int = 1
+) -> Traffic:
+    """Bytes of the same, where each cached entry is read once, for all heads and as key and value alike.
+
+    Read are the queries of ``requests`` and the entries, ``itemsize`` bytes a value; written are the mixed latents and
+    an lse of 4 bytes. The lengths are left out.
+    """
+    width = index(latent_dim) + index(rope_dim)
+    rows = index(requests) * index(num_heads)
+    return Traffic(
+        read=index(itemsize) * width * (rows + index(cached_tokens)),
+        written=rows * (index(itemsize) * index(latent_dim) + 4),
+    )
 
 
 def merged_query_key_elements(q_lora_dim: int, latent_dim: int, nope_dim: int, num_heads: int) -> Weights:

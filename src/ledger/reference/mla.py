@@ -64,6 +64,27 @@ def scores_shared_latent(q_absorbed: np.ndarray, latents: np.ndarray) -> np.ndar
     return _narrow(_contract("shc,tc->hst", q_absorbed, latents), q_absorbed, latents)
 
 
+def decode_absorbed(
+    queries: np.ndarray, cache: np.ndarray, lengths: np.ndarray, latent_dim: int, scale: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """One decode step in latent space, head by head with the whole softmax at once: queries (requests, num_heads,
+    latent_dim + rope_dim), cache (requests, max_tokens, latent_dim + rope_dim), lengths (requests,) ->
+    mixed latents (requests, num_heads, latent_dim) and the natural log of the sum of exp(scale · score), (requests,
+    num_heads). A request attends to its first ``lengths`` entries; one without any gives 0 and −inf."""
+    requests, num_heads, _ = queries.shape
+    mixed = np.zeros((requests, num_heads, latent_dim))
+    lse = np.full((requests, num_heads), -np.inf)
+    for request, length in enumerate(lengths):
+        entries = np.asarray(cache[request, :length], np.float64)
+        for head in range(num_heads if length else 0):
+            scores = scale * _contract("tf,f->t", entries, queries[request, head])
+            largest = scores.max()
+            weights = np.exp(scores - largest)
+            mixed[request, head] = _contract("t,tc->c", weights / weights.sum(), entries[:, :latent_dim])
+            lse[request, head] = largest + math.log(weights.sum())
+    return _narrow(mixed, queries, cache), _narrow(lse, queries, cache)
+
+
 def _contract(subscripts: str, *arrays: np.ndarray) -> np.ndarray:
     """``np.einsum`` in float64, by its definition where few terms are added.
 
