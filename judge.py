@@ -12,10 +12,14 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 ROOT = Path(__file__).resolve().parent
 
+# The course's own environment has the pinned libraries, whichever Python was typed.
+OWN = ROOT / ".venv"
+if __name__ == "__main__" and (OWN / "bin" / "python").exists() and Path(sys.prefix).resolve() != OWN.resolve():
+    os.execv(OWN / "bin" / "python", [str(OWN / "bin" / "python"), *sys.argv])
+
 if find_spec("numpy") is None:
-    python = ROOT / ".venv" / "bin" / "python"
-    hint = f"{python} judge.py" if python.exists() else "make judge"
-    sys.exit(f"judge: NumPy is not installed for {sys.executable}. Run: {hint}")
+    print(f"judge: NumPy is not installed for {sys.executable}. Run: make judge", file=sys.stderr)
+    sys.exit(3)
 
 sys.path.insert(0, str(ROOT / "src"))
 

@@ -20,7 +20,10 @@ def find() -> str | None:
     """The path of a browser to drive, or None."""
     named = os.environ.get("CHROMIUM")
     if named:
-        return shutil.which(named)
+        found = shutil.which(named)
+        if not found:
+            sys.exit(f"CHROMIUM={named} is no program that runs: {HELP}")
+        return found
     installed = next(filter(None, map(shutil.which, NAMES)), None)
     if installed:
         return installed

@@ -21,6 +21,7 @@ SOME = (
     "missing_misspelt",
     "wrong_huge_result",
     "error_fork",
+    "error_patched_array",
     "error_survivor",
     "error_write",
     "error_import_oracle",

@@ -394,7 +394,7 @@ def test_a_learners_work_fails_nothing_and_is_never_overwritten(request, monkeyp
     written, left = build(built)
     assert written == [SOLUTIONS_OUT]
     assert kinds(left) == {PRACTICE_OUT: "kept"}
-    assert "judge.py reset" in str(left[0])
+    assert "judge.py answers save" in str(left[0])
     assert (built.root / PRACTICE_OUT).read_bytes() == before
     # The notebook in git is then the old one, and that is named.
     assert kinds(check(built)) == {PRACTICE_OUT: "different" if where == "in git" else "kept"}
@@ -608,7 +608,7 @@ def plain(course):
 def test_command_line(plain, monkeypatch, capsys):
     monkeypatch.chdir(plain.root / "kernels")
     assert main(["--check"]) == 1
-    assert f"missing   {LESSON_OUT}: run python -m ledger.build" in capsys.readouterr().out
+    assert f"missing   {LESSON_OUT}: run make build" in capsys.readouterr().out
     assert main([]) == 0
     assert f"wrote     {LESSON_OUT}" in capsys.readouterr().out
     assert main(["--check"]) == 0

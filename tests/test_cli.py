@@ -67,8 +67,9 @@ def test_the_solutions_pass(course, capsys):
     assert all(set(e) == SCHEMA for e in result["exercises"])
     total = sum(e.points for e in exercises.registry().values())
     summary = {key: value for key, value in result["summary"].items() if key != "seconds"}
-    assert summary == {"passed": 8, "total": 8, "points": total, "max_points": total}
-    assert "8 of 8 passed" in capsys.readouterr().out
+    number = len(exercises.registry())
+    assert summary == {"passed": number, "total": number, "points": total, "max_points": total}
+    assert f"{number} of {number} passed" in capsys.readouterr().out
     assert not (course / ".ledger").exists(), "--from never touches the learner's progress"
 
 
@@ -300,3 +301,144 @@ def test_doctor_names_the_layers(course, capsys):
     out = capsys.readouterr().out
     assert "Isolation of answers" in out
     assert "NumPy" in out
+
+
+def test_an_answer_in_a_cell_of_ones_own_beside_the_stub(course, capsys):
+    path, data, _ = notebook_of(course, "absorb_query")
+    own = {"cell_type": "code", "id": "own", "metadata": {}, "outputs": [], "execution_count": None}
+    own["source"] = "def absorb_query(q_nope, w_k):\n    return q_nope @ w_k.T\n"
+    path.write_text(json.dumps(data | {"cells": [*data["cells"], own]}))
+    exercise = graded(course, "absorb_query", status=0)["exercises"][0]
+    assert "found by its function's name" in exercise["notes"][0]
+
+
+def test_a_stub_of_which_only_the_raise_is_left_is_no_stub(course):
+    answer(course, "absorb_query", "def absorb_query(q, w):\n    return q @ w.T\n    raise NotImplementedError\n")
+    assert graded(course, "absorb_query", status=0)
+
+
+def test_reset_finds_what_the_judge_finds_and_leaves_one_stub(course, capsys):
+    path, data, cell = notebook_of(course, "absorb_query")
+    for raw in data["cells"]:
+        raw["metadata"] = {}
+        raw.pop("id")
+    cell["source"] = "def absorb_query(q_nope, w_k):\n    return q_nope @ w_k.T\n"
+    data["cells"].append(dict(cell))
+    path.write_text(json.dumps(data))
+    assert main(["reset", "absorb_query"], course) == 0
+    assert "its 2 copies became one" in capsys.readouterr().out
+    sources = ["".join(raw["source"]) for raw in json.loads(path.read_text())["cells"]]
+    assert sum("def absorb_query" in source for source in sources) == 1
+    assert graded(course, "absorb_query", status=1)["exercises"][0]["verdict"] == "todo"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"cell_type": "code", "source": "x", "metadata": "text"},
+        {"cell_type": "code", "source": "x", "metadata": {"nbgrader": "text"}},
+        {"cell_type": "code", "source": [1, 2], "metadata": []},
+        {"cell_type": "code", "source": "half \ud800", "metadata": {}},
+        {"cell_type": "code"},
+        3,
+    ],
+)
+def test_reset_in_a_notebook_with_an_odd_cell(course, odd):
+    path, data, _ = notebook_of(course, "absorb_query")
+    answer(course, "absorb_query", "def absorb_query(q, w):\n    return 1\n")
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps(data | {"cells": [odd, *data["cells"]]}))
+    assert main(["reset", "absorb_query"], course) == 0
+    assert json.loads(path.read_text())["cells"][0] == odd
+
+
+def test_another_notebook_as_a_target_is_not_the_learners_progress(course, capsys):
+    assert main(["solutions"], course) == 0
+    assert capsys.readouterr().out.startswith("Attention Ledger · solutions")
+    assert (
+        not (course / ".ledger" / "progress.json").exists()
+        or '"passed"' not in (course / ".ledger" / "progress.json").read_text()
+    )
+
+
+def test_a_submission_that_links_to_the_solutions_has_no_answers(course, capsys):
+    chapter = course / "handed in" / "ch01_keys"
+    chapter.mkdir(parents=True)
+    (chapter / "keys.ipynb").symlink_to(course / "solutions" / "ch01_keys" / "keys.ipynb")
+    verdicts = {e["verdict"] for e in graded(course, "1", "--from", "handed in", status=1)["exercises"]}
+    assert verdicts == {"error"}
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder"])
+def test_what_is_no_file_does_not_hang_the_judge(course, kind, capsys):
+    path = course / "practice" / "ch01_keys" / "x.ipynb"
+    os.mkfifo(path) if kind == "fifo" else path.mkdir()
+    assert graded(course, "absorb_query", status=1)["exercises"][0]["verdict"] == "todo"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def merged_weight_ratio(*sizes):\n    return 10**400\n",
+        "def merged_weight_ratio(*sizes):\n    return True\n",
+        "import numpy as np\ndef merged_weight_ratio(*sizes):\n    return np.longdouble(1)\n",
+    ],
+)
+def test_a_strange_number_is_wrong_and_no_fault_of_the_judge(course, source):
+    answer(course, "merged_weight_ratio", source)
+    assert graded(course, "merged_weight_ratio", status=1)["exercises"][0]["verdict"] == "wrong"
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128", "longdouble", "bool", "int8", "float16"])
+def test_a_strange_dtype_is_wrong_and_prints_no_warning(course, dtype, capsys):
+    source = f"def absorb_query(q_nope, w_k):\n    return (q_nope @ w_k.T).astype('{dtype}')\n"
+    answer(course, "absorb_query", source)
+    exercise = graded(course, "absorb_query", status=1)["exercises"][0]
+    assert exercise["verdict"] == "wrong"
+    assert "dtype" in exercise["message"]
+    assert capsys.readouterr().err == ""
+
+
+def test_a_case_that_is_left_out_is_an_error_and_not_todo(course):
+    source = "def absorb_query(q, w):\n    if len(q) == 1:\n        raise NotImplementedError\n    return q @ w.T\n"
+    answer(course, "absorb_query", source)
+    exercise = graded(course, "absorb_query", status=1)["exercises"][0]
+    assert exercise["verdict"] == "error"
+    assert "in this case only" in exercise["message"]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    ["[" * 100_000, '{"exercises": []}', '{"exercises": {"absorb_query": 3}}', "null", '{"exercises": {"a": []}}'],
+)
+def test_progress_damaged_in_any_way_is_said_and_kept(course, damaged, capsys):
+    (course / ".ledger").mkdir()
+    (course / ".ledger" / "progress.json").write_text(damaged)
+    assert main(["list"], course) == 0
+    assert "was damaged" in capsys.readouterr().err or damaged == '{"exercises": {"a": []}}'
+
+
+def test_progress_of_odd_types_is_read_as_far_as_it_goes(course, capsys):
+    (course / ".ledger").mkdir()
+    odd = {"verdict": [], "hints": -7, "passed": "yes", "mine": 1}
+    (course / ".ledger" / "progress.json").write_text(json.dumps({"exercises": {"absorb_query": odd}}))
+    assert main(["list"], course) == 0
+    assert main(["hint", "absorb_query"], course) == 0
+    assert "hint 1 of 3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("how", ["ascii", "closed", "full"])
+def test_a_terminal_that_cannot_show_everything(course, how):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"} if how == "ascii" else os.environ
+    out = {"ascii": "", "closed": " >&-", "full": " >/dev/full"}[how]
+    command = f"{sys.executable} judge.py absorb_query --from solutions --json result.json{out}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment)
+    assert "Traceback" not in done.stderr
+    assert done.returncode in ((3,) if how == "full" else (0,))
+    if how != "full":
+        assert json.loads((course / "result.json").read_text())["summary"]["passed"] == 1
+
+
+def test_a_target_of_absurd_length_is_one_line(course, capsys):
+    assert main(["x" * 5000], course) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""The three places that name versions agree: pyproject.toml asks, requirements.lock pins, environment.yml repeats."""
+"""The places that name versions agree: pyproject.toml asks, two lock files pin, environment.yml repeats the first."""
 
 import re
 import tomllib
@@ -15,15 +15,24 @@ def project(root):
 
 @pytest.fixture(scope="module")
 def asked(project):
-    """Every direct requirement of the project by name."""
-    extras = project["optional-dependencies"].values()
+    """Every direct requirement of the course by name; what the site is built with is apart."""
+    extras = [extra for name, extra in project["optional-dependencies"].items() if name != "site"]
     return {r.name: r for r in map(Requirement, [*project["dependencies"], *(line for e in extras for line in e)])}
 
 
 @pytest.fixture(scope="module")
 def locked(root):
+    return versions(root / "requirements.lock")
+
+
+@pytest.fixture(scope="module")
+def locked_for_the_site(root):
+    return versions(root / "requirements-site.lock")
+
+
+def versions(lock):
     """The locked versions by name that Python 3.11 on Linux takes; each is followed by its hashes."""
-    text = (root / "requirements.lock").read_text()
+    text = lock.read_text()
     entries = re.findall(r"^([^\s#-][^\\\n]*?) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.MULTILINE)
     assert len(entries) == len(re.findall(r"^\S.*==", text, re.MULTILINE)) > 50
     here = {"python_version": "3.11", "python_full_version": "3.11.9", "sys_platform": "linux"}
@@ -43,6 +52,14 @@ def conda(root):
 def test_the_lock_satisfies_every_direct_requirement(asked, locked):
     for name in asked.keys() - {"torch", "triton"}:
         assert locked[name] in asked[name].specifier, name
+
+
+def test_the_sites_lock_satisfies_its_requirements_and_adds_to_the_first(project, locked, locked_for_the_site):
+    for requirement in map(Requirement, project["optional-dependencies"]["site"]):
+        assert locked_for_the_site[requirement.name] in requirement.specifier, requirement
+    both = locked.keys() & locked_for_the_site.keys()
+    assert "numpy" in both
+    assert {name: locked_for_the_site[name] for name in both} == {name: locked[name] for name in both}
 
 
 def test_torch_and_triton_stand_outside_the_lock_at_one_version(asked, locked):

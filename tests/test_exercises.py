@@ -443,10 +443,6 @@ def heads_with_copies(q_nope, w_kc):
     return np.ascontiguousarray((by_head @ w_kc.copy()).transpose(1, 0, 2))
 
 
-def heads_element_by_element(q_nope, w_kc):
-    return (q_nope[..., None] * w_kc).sum(axis=2)
-
-
 def shared_by_einsum(q_absorbed, latents):
     return np.einsum("shc,tc->hst", q_absorbed, latents)
 
@@ -493,7 +489,6 @@ RIGHT = {
         heads_by_moveaxis,
         heads_by_broadcast,
         heads_with_copies,
-        heads_element_by_element,
     ],
     "scores_shared_latent": [
         shared_by_einsum,
@@ -570,6 +565,47 @@ def test_code_that_leaves_the_counted_arrays_is_judged_on_its_memory(id, inner, 
         assert "left the arrays that the judge counts" in result.message
     else:
         assert result.counts["counted"] is False
+
+
+def refuses_counted_arrays(q_nope, w_kc):
+    assert type(q_nope) is np.ndarray
+    return np.stack([q_nope[:, head] @ w_kc[head] for head in range(len(w_kc))], axis=1)
+
+
+def keys_in_plain_arrays_only(q_nope, w_k, latents):
+    assert type(latents) is np.ndarray
+    return q_nope @ (latents @ w_k).T
+
+
+def latents_in_a_larger_room(q_absorbed, latents):
+    room = np.zeros((q_absorbed.shape[1], len(latents) + 1, latents.shape[1]), latents.dtype)
+    room[:, :-1] = latents
+    return q_absorbed.swapaxes(0, 1) @ room[:, :-1].swapaxes(1, 2)
+
+
+def heads_element_by_element(q_nope, w_kc):
+    return (q_nope[..., None] * w_kc).sum(axis=2)
+
+
+def one_head_element_by_element(q_nope, w_kc):
+    by_head = [(q_nope[:, head, :, None] * w_kc[head]).sum(1) for head in range(len(w_kc))]
+    return np.stack(by_head, 1) if by_head else np.zeros((len(q_nope), 0, w_kc.shape[2]), q_nope.dtype)
+
+
+@pytest.mark.parametrize(
+    ("id", "answer", "says"),
+    [
+        ("absorb_heads", refuses_counted_arrays, "not counted: "),
+        ("scores_absorbed", keys_in_plain_arrays_only, "not counted: "),
+        ("scores_shared_latent", latents_in_a_larger_room, "too large an array"),
+        ("absorb_heads", heads_element_by_element, "too large an array"),
+        ("absorb_heads", one_head_element_by_element, "too large an array"),
+    ],
+)
+def test_a_budget_is_not_dodged(id, answer, says):
+    result = run_here(REGISTRY[id], answer, seed=15)
+    assert result.verdict == "wrong"
+    assert says in result.message
 
 
 # The makers of inputs

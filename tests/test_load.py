@@ -1,10 +1,14 @@
 """Executing the cells of an answer."""
 
+import asyncio
 import linecache
+import math
 
 import pytest
 
-from ledger.judge.load import load
+import ledger
+from ledger.judge.here import patch_dict
+from ledger.judge.load import QUIET, load
 from ledger.judge.outcome import Cell, Line
 
 
@@ -27,14 +31,94 @@ def test_tracebacks_find_the_text_of_a_cell():
     assert linecache.getline("nb.ipynb, cell 1", 2) == "y = 2"
 
 
-def test_a_failing_cell_above_is_noted_and_passed_over():
-    loaded = load(cells("a = 1\n1 / 0\nb = 2", "def f():\n    return a"), "f")
-    assert loaded.function() == 1
+def test_a_failing_statement_above_is_noted_and_the_next_ones_run():
+    loaded = load(cells("a = 1\n1 / 0\nb = 2", "def f():\n    return a + b"), "f")
+    assert loaded.function() == 3
     assert loaded.notes == ["nb.ipynb, cell 1, line 2, above the answer, raised ZeroDivisionError: division by zero"]
 
 
+@pytest.mark.parametrize("end", ["raise SystemExit", "raise KeyboardInterrupt"])
+def test_a_cell_above_that_ends_itself_has_ended(end):
+    assert load(cells(f"f = len\n{end}\nf = abs", ""), "f").function is len
+
+
+def test_the_answers_cell_ends_at_its_first_exception():
+    loaded = load(cells("def f(): ...\n1 / 0\nf = 3"), "f")
+    assert loaded.outcome.error == "ZeroDivisionError"
+    assert loaded.outcome.lines == (Line("nb.ipynb, cell 1", 2, "1 / 0"),)
+
+
+def test_a_cell_that_does_not_compile_runs_not_at_all():
+    loaded = load(cells("f = len\nreturn f", "f = f"), "f")
+    assert loaded.outcome.error == "NameError"
+    assert "SyntaxError: 'return' outside function" in loaded.outcome.detail
+
+
+def test_a_line_of_the_course_that_is_not_there_loses_no_other_line():
+    loaded = load(cells("from ledger.nowhere import x\nimport math", "def f():\n    return math.pi"), "f")
+    assert loaded.function() == math.pi
+
+
+@pytest.mark.parametrize("above", ["def f():\n    return 5\n", ""])
+@pytest.mark.parametrize(
+    "use",
+    ["q, w = case('f')", "q = case('f').q\nprint(2 @ q, len(q))", "with open('/dev/null') as q:\n    q = case('f')[0]"],
+)
+def test_statements_on_inputs_that_are_not_there_are_passed_over(above, use):
+    source = f"from ledger import case\n{above}{use}\nr = q * 2\nnumpy.asarray(r).sum()\nfor n in r: pass\n"
+    source = "import numpy\n" + source + "def f(x=0):\n    return 5\n"
+    with patch_dict(vars(ledger), QUIET):
+        loaded = load(cells(source), "f")
+    assert loaded.function() == 5
+    assert len(loaded.notes) == 1
+    assert "passed over: case() has no inputs" in loaded.notes[0]
+
+
+def test_an_answer_made_of_inputs_that_are_not_there_is_missing():
+    with patch_dict(vars(ledger), QUIET):
+        loaded = load(cells("from ledger import case\nf = case('f').q"), "f")
+    assert loaded.outcome.kind == "missing"
+
+
+def test_what_a_running_notebook_has_is_harmless():
+    source = (
+        "get_ipython().run_line_magic('matplotlib', 'inline')\nip = get_ipython()\nip.events.register('x', len)\n"
+        "ip.config.InlineBackend.rc = {}\ndisplay(ip)\ndef f():\n    return 5\n"
+    )
+    loaded = load(cells(source), "f")
+    assert (loaded.function(), loaded.notes) == (5, [])
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_top_level_await_runs_to_its_end(inside):
+    source = (
+        "import asyncio\nasync def double(x):\n    await asyncio.sleep(0.01)\n    return 2 * x\n"
+        "five = await double(2) + 1\nboth = await asyncio.gather(double(1), double(2))\n"
+        "def f():\n    return five, both\n"
+    )
+
+    async def run_inside():
+        return load(cells(source), "f")
+
+    loaded = asyncio.run(run_inside()) if inside else load(cells(source), "f")
+    assert loaded.function() == (5, [2, 4])
+    failed = load(cells("async def g():\n    1 / 0\nawait g()"), "f").outcome
+    assert [(line.number, line.text) for line in failed.lines] == [(3, "await g()"), (2, "1 / 0")]
+
+
+def test_annotations_may_be_postponed_for_the_cells_below():
+    loaded = load(cells("from __future__ import annotations", "def f(x: Nowhere) -> Nowhere:\n    return 5"), "f")
+    assert loaded.function(0) == 5
+
+
+def test_each_cell_is_announced():
+    entered = []
+    load(cells("1 / 0", "", "f = len"), "f", entering=entered.append)
+    assert entered == [0, 1, 2]
+
+
 def test_what_failed_above_is_said_where_the_answer_then_fails():
-    loaded = load(cells("import nowhere_at_all\nhelper = 1", "helper\ndef f(): ..."), "f")
+    loaded = load(cells("import nowhere_at_all\nhelper = nowhere_at_all.x", "helper\ndef f(): ..."), "f")
     assert (loaded.outcome.kind, loaded.outcome.error, loaded.outcome.stage) == ("raised", "NameError", "load")
     assert "ModuleNotFoundError" in loaded.outcome.detail
 

@@ -142,6 +142,51 @@ def test_cpu_ceilings_count_both_directions_and_two_flop_a_multiply_add(no_torch
     assert found.device == "CPU (NumPy)"
 
 
+@pytest.mark.parametrize(
+    ("copy", "read", "moved"),
+    [(0.5, 0.25, 2 * (1 << 20) / 0.5), (0.5, 0.125, (1 << 20) / 0.125), (0.25, 0.25, 2 * (1 << 20) / 0.25)],
+)
+def test_cpu_bandwidth_is_the_larger_of_a_copy_and_a_read(no_torch, monkeypatch, copy, read, moved):
+    clock, sizes = Clock(), []
+
+    def dot(left, right):
+        assert left is right, "one array is read, once"
+        sizes.append((left.nbytes, left.dtype))
+        clock.now += read
+
+    def matmul(left, right, out):
+        clock.now += 1.0
+
+    for name, call in (("copyto", clock.work(copy)), ("dot", dot), ("matmul", matmul)):
+        monkeypatch.setattr(np, name, call)
+    monkeypatch.setattr(rates, "LEAST_COPY", 1 << 20)
+    monkeypatch.setattr(rates, "_last_cache_bytes", lambda: 0)
+    found = measure.ceilings("float64", clock=clock)
+    assert found[:2] == (moved, 2 * 256**3)
+    assert set(sizes) == {(1 << 20, np.dtype(np.float32))}
+
+
+def test_a_busy_sample_lowers_no_ceiling():
+    clock = Clock()
+    speed = {"copy": iter([4.0, 4.0, 2.0, 4.0, 4.0]), "read": iter([3.0, 1.0, 3.0, 3.0, 3.0])}
+    now = {}
+
+    def call(name):
+        def thunk():
+            clock.now += now[name]
+
+        return thunk
+
+    def pairs(calls, seconds, clock):
+        now.update({name: next(speed[name]) for name in calls})
+        return measure.time_pairs(calls, seconds=seconds, clock=clock)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rates, "time_pairs", pairs)
+        assert rates._fastest({name: call(name) for name in speed}, clock) == {"copy": 2.0, "read": 1.0}
+    assert not [*speed["copy"], *speed["read"]], "each sample is taken"
+
+
 def test_a_product_grows_until_it_lasts():
     clock = Clock()
     sizes = []
@@ -150,15 +195,17 @@ def test_a_product_grows_until_it_lasts():
         sizes.append(left.shape[0])
         clock.now += left.shape[0] / 4096  # 16 ms at 64, 31 ms at 128
 
-    rate = rates._product_rate(lambda n: np.empty((n, n)), matmul, 64, 4096, clock)
+    product, flop = rates._long_product(lambda n: np.empty((n, n)), matmul, 64, 4096, clock)
     assert set(sizes) == {64, 128}
-    assert rate == 2 * 128**3 / 2**-5
+    assert flop == 2 * 128**3
+    product()
+    assert sizes[-1] == 128
 
 
 def test_a_product_stops_at_the_largest_size():
     clock = Clock()
-    rate = rates._product_rate(lambda n: np.empty((n, n)), lambda *_, out: clock.work(0.01)(), 8, 16, clock)
-    assert rate == pytest.approx(2 * 16**3 / 0.01)
+    _, flop = rates._long_product(lambda n: np.empty((n, n)), lambda *_, out: clock.work(0.01)(), 8, 16, clock)
+    assert flop == 2 * 16**3
 
 
 def test_gpu_ceilings_are_taken_where_torch_sees_one(monkeypatch):
@@ -264,6 +311,24 @@ def test_cores_without_affinity(monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
     assert machine._cores_state(in_browser=False).startswith("6:")
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        ({}, "6: products run on all of them"),
+        ({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "4"}, "6: OPENBLAS_NUM_THREADS keeps NumPy's products to 1"),
+        ({"OMP_NUM_THREADS": "2"}, "6: OMP_NUM_THREADS keeps NumPy's products to 2"),
+        ({"MKL_NUM_THREADS": "all"}, "6: products run on all of them"),
+    ],
+)
+def test_cores_say_what_keeps_products_to_fewer(monkeypatch, limits, says):
+    for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in limits.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(machine, "_cores", lambda: 6)
+    assert machine._cores_state(in_browser=False).startswith(says)
 
 
 def test_a_system_without_a_cache_file_tells_nothing(monkeypatch):

@@ -182,6 +182,9 @@ def test_models_are_named_by_their_key_frozen_and_cited():
     assert all(
         m.source.startswith(("Hugging Face config.json of ", "huggingface/transformers ")) for m in MODELS.values()
     )
+    copies = {name for name, m in MODELS.items() if "(copy in ai-dynamo/aiconfigurator@095f58a5)" in m.source}
+    read = {"DeepSeek-V2", "DeepSeek-V2-Lite", "GLM-4.7-Flash", "MiniCPM3-4B", "LongCat-Flash", "Mistral-Small-4-119B"}
+    assert copies == MODELS.keys() - read
     with pytest.raises(dataclasses.FrozenInstanceError):
         model("DeepSeek-V3").num_heads = 1
 

@@ -1,5 +1,6 @@
 """Running jobs: how each call ends, what a crash or a lost server costs, and that nothing stays behind."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,8 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ledger.judge.launch import Servers
+from ledger.judge.observe import observe
 from ledger.judge.outcome import Call, Cell, Job, Outcome, Unsupported
-from ledger.judge.run import Runner, modules_of
+from ledger.judge.run import Runner, Session, modules_of
 
 PLAIN = "def f(x):\n    return 2 * x\n"
 
@@ -86,7 +89,143 @@ def test_a_counted_call_brings_its_counts(runner):
     first, second = runner.run(Job("f", (Cell("cell", "def f(x, w):\n    return x @ w"),), calls)).outcomes
     assert first.counts["macs"] == 3 * 4 * 5
     np.testing.assert_array_equal(first.counted_value, first.value)
+    assert (first.uncounted, first.peak) == ("", None)
     assert second.counts is None
+
+
+def further(source: str, counted: bool = True, peak: bool = True, others: int = 0, **limits) -> Job:
+    """A job whose first case asks for further calls on a vector of 1,000 numbers, and others that ask for none."""
+    call = Call({"x": np.ones(1000)}, counted=counted, peak=peak)
+    calls = (call, *[Call({"x": np.ones(3)})] * others)
+    return Job("f", (Cell("cell", "import numpy as np\n" + source),), calls, **limits)
+
+
+def test_the_memory_at_the_height_is_measured_where_it_is_asked_for(runner):
+    source = "def f(x):\n    x = np.zeros(1 << 20)\n    del x\n    return 1\n"
+    (asked,) = runner.run(further(source)).outcomes
+    assert 8 << 20 <= asked.peak < 9 << 20
+    assert asked.counts is not None
+    assert runner.run(further(source, peak=False)).outcomes[0].peak is None
+
+
+def test_an_answer_that_is_slow_only_for_being_counted_is_right(runner):
+    """Counted, 100,000 products of numbers take seconds; plain, some hundredths."""
+    source = (
+        "def f(x):\n    total = 0.0\n    for _ in range(100):\n"
+        "        for i in range(1000):\n            total += x[i] * x[i]\n    return total\n"
+    )
+    (outcome,) = runner.run(further(source, peak=False, count_seconds=0.5, case_seconds=60.0)).outcomes
+    assert (outcome.kind, outcome.value) == ("returned", 100_000.0)
+    assert (outcome.counts, outcome.uncounted) == (None, "timeout")
+
+
+@pytest.mark.parametrize(
+    ("does", "why"),
+    [
+        ("raise TypeError('only plain')", "TypeError: only plain"),
+        ("import os; os._exit(3)", "crash: exit status 3 before a result"),
+        ("import time; time.sleep(60)", "timeout"),
+        ("print('x' * 100_000)", "output: more than 50,000 bytes"),
+        ("return np.zeros(1 << 20)", "a result of 8 MB; the judge takes 4 MB"),
+    ],
+)
+def test_a_counted_call_that_fails_costs_the_counts_alone(runner, does, why):
+    source = f"def f(x):\n    if type(x) is not np.ndarray:\n        {does}\n    return 1\n"
+    limits = {"count_seconds": 0.5, "output_bytes": 50_000, "result_bytes": 4 << 20}
+    run = runner.run(further(source, others=1, **limits))
+    assert [outcome.value for outcome in run.outcomes] == [1, 1]
+    assert (run.outcomes[0].counts, run.outcomes[0].uncounted) == (None, why)
+    assert run.outcomes[0].peak is not None
+
+
+def test_a_check_in_a_notebook_gives_up_counting_soon(monkeypatch):
+    def slow(x):
+        return sum(x[i] * x[i] for _ in range(1000) for i in range(len(x)))
+
+    monkeypatch.setattr("ledger.judge.observe.FURTHER_SECONDS", 0.1)
+    before = sys.getprofile()
+    outcome = observe(slow, Call({"x": np.ones(100)}, counted=True, peak=True))
+    assert (outcome.value, outcome.counts, outcome.uncounted) == (100_000.0, None, "timeout")
+    assert sys.getprofile() is before
+    quick = observe(lambda x: x @ x, Call({"x": np.ones(100)}, counted=True, peak=True))
+    assert (quick.counts["macs"], quick.uncounted) == (100, "")
+    assert quick.peak < 10_000
+
+
+def test_whatever_a_check_in_a_notebook_meets_is_an_outcome():
+    class Trap(list):
+        def __iter__(self):
+            return 1 / 0
+
+    assert observe(lambda x: Trap(), Call({"x": 1})).error == "ZeroDivisionError"
+
+
+def test_the_memory_of_a_slow_loop_is_known(runner):
+    """Memory is traced ten times slower than such a loop runs, so its time grows with the loop's."""
+    source = (
+        "def f(x):\n    for _ in range(300):\n        for i in range(1000):\n            x[i] * x[i]\n    return 1\n"
+    )
+    (outcome,) = runner.run(further(source, count_seconds=0.05, case_seconds=60.0)).outcomes
+    assert (outcome.counts, outcome.uncounted) == (None, "timeout")
+    assert outcome.peak < 100_000
+
+
+def test_counts_do_not_depend_on_how_the_other_cases_end(runner):
+    """A case that ends the job leaves the counted one to be judged as if it had been alone."""
+    source = "import time\ndef f(x):\n    time.sleep(60 * (len(x) == 3))\n    return x @ x\n"
+    first, second = runner.run(further(source, others=1, case_seconds=0.5)).outcomes
+    assert (first.kind, first.counts["macs"], first.uncounted) == ("returned", 1000, "")
+    assert first.peak is not None
+    assert second.kind == "timeout"
+
+
+def test_a_fault_of_the_judge_while_it_counts_is_its_own(forking, monkeypatch):
+    def refuse(session, number, call, how="plain"):
+        return call_as_before(session, number, call, how) if how == "plain" else 1 / 0
+
+    call_as_before = Session._call
+    monkeypatch.setattr(Session, "_call", refuse)
+    assert kinds(forking.run(further("def f(x):\n    return x @ x\n", others=1)).outcomes) == [
+        "judge_error",
+        "returned",
+    ]
+
+
+def test_what_further_calls_print_is_not_kept(runner):
+    assert runner.run(further("def f(x):\n    print('once')\n    return 1\n")).output == "once\n"
+
+
+@pytest.mark.parametrize("imported", [False, True])
+@pytest.mark.parametrize("name", ["stop", "reset_peak", "clear_traces"])
+def test_memory_that_was_not_traced_is_not_known(runner, name, imported):
+    source = f"from _tracemalloc import {name}\n" if imported else f"import tracemalloc\n{name} = tracemalloc.{name}\n"
+    run = runner.run(further(source + f"def f(x):\n    np.zeros(1 << 20)\n    {name}()\n    return 1\n"))
+    assert (run.outcomes[0].kind, run.outcomes[0].peak) == ("returned", None)
+    assert run.outcomes[0].uncounted == f"it called tracemalloc.{name}"
+    assert run.outcomes[0].counts is not None
+
+
+def test_whether_torch_was_used_is_noted(forking):
+    assert not forking.run(job(PLAIN)).outcomes[0].used_torch
+    assert forking.run(job("import torch\n" + PLAIN)).outcomes[0].used_torch
+
+
+def test_what_is_printed_holds_nothing_that_a_terminal_acts_on(runner):
+    run = runner.run(job("def f(x):\n    print('\\x1b[2Jclean\\x07')\n    raise ValueError('\\x1b[31mred')\n", (1.0,)))
+    assert (run.output, run.outcomes[0].message) == ("clean\n", "red")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import numpy as np\nnp.array = lambda *args, **kwargs: 1 / 0\n" + PLAIN,
+        "class Trap(list):\n    def __iter__(self):\n        return 1 / 0\ndef f(x):\n    return Trap()\n",
+    ],
+)
+def test_what_an_answer_breaks_is_its_own_error(runner, source):
+    outcomes = runner.run(job(source)).outcomes
+    assert {(outcome.kind, outcome.error) for outcome in outcomes} == {("raised", "ZeroDivisionError")}
+    assert outcomes[0].lines[-1].file == "cell"
 
 
 def test_a_strided_call_hands_over_read_only_views(runner):
@@ -126,6 +265,35 @@ def test_a_job_has_a_time_of_its_own(runner):
 def test_loading_has_a_limit_and_counts_for_every_case(runner):
     run = runner.run(job("import time\ntime.sleep(60)\n" + PLAIN, load_seconds=0.5))
     assert run.outcomes == [Outcome("timeout", "load", detail="0.5 s")] * 3
+
+
+@pytest.mark.parametrize(
+    ("ending", "kind", "detail"),
+    [
+        ("import time\ntime.sleep(60)", "timeout", "1 s"),
+        ("import os\nos._exit(3)", "crash", "exit status 3 before a result"),
+        ("print('x' * 100_000)", "output", "more than 50,000 bytes"),
+    ],
+)
+def test_the_cell_in_which_loading_ended_is_named(runner, ending, kind, detail):
+    cells = (Cell("cell 1", "1 / 0"), Cell("cell 2", ending), Cell("cell 3", PLAIN))
+    run = runner.run(Job("f", cells, (Call({"x": 1}),), load_seconds=1.0, output_bytes=50_000))
+    where = ", while cell 2 ran, above the answer"
+    assert run.outcomes == [Outcome(kind, "load", detail=detail + where)]
+
+
+def test_cells_above_together_have_ten_seconds():
+    assert Job.load_seconds == 10.0
+
+
+def test_cells_that_a_process_makes_up_are_no_cells(forking):
+    frame = (
+        "import os, json\nf = json.dumps({'message': {'cell': 7}, 'leaves': []}).encode()\n"
+        "os.write(4, len(f).to_bytes(4, 'little') + f)\n"
+    )
+    outcomes = forking.run(job(frame + PLAIN)).outcomes
+    assert kinds(outcomes) == ["crash"] * 3
+    assert "not the next cell" in outcomes[0].detail
 
 
 @pytest.mark.parametrize("handler", ["", "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"])
@@ -226,6 +394,62 @@ def test_a_server_that_cannot_start_is_the_judges_fault(monkeypatch):
         with Runner(mode=mode) as broken:
             outcomes = broken.run(job(PLAIN)).outcomes
             assert kinds(outcomes) == ["judge_error"] * 3
+
+
+@pytest.mark.parametrize("mode", ["fork", "cold"])
+def test_closing_ends_what_runs_at_once_and_lets_nothing_start(mode):
+    runner = Runner(mode=mode)
+    runner.run(job(PLAIN))
+    slow = "import time\ndef f(x):\n    print('begun')\n    time.sleep(60)\n"
+    with ThreadPoolExecutor(2) as pool:
+        pending = [pool.submit(runner.run, job(slow, case_seconds=50.0, total_seconds=50.0)) for _ in range(2)]
+        time.sleep(1.0)
+        runner.close()
+        for future in pending:  # it would be 50 s
+            assert kinds(future.result(10).outcomes) == ["judge_error"] * 3
+    assert kinds(runner.run(job(PLAIN)).outcomes) == ["judge_error"] * 3
+    assert servers() == []
+
+
+def test_closing_does_not_wait_for_a_server_that_boots(monkeypatch):
+    monkeypatch.setattr("ledger.judge.launch._STARTER", "import time; time.sleep(60)")
+    monkeypatch.setattr("ledger.judge.launch._CLOSE_SECONDS", 60.0)
+    runner = Runner(mode="fork")
+    with ThreadPoolExecutor(2) as pool:
+        pending = pool.submit(runner.run, job(PLAIN))
+        while not servers():
+            time.sleep(0.01)
+        pool.submit(runner.close).result(20)
+        assert kinds(pending.result(10).outcomes) == ["judge_error"] * 3
+
+
+def test_no_room_for_a_process_is_said(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("subprocess.Popen", refuse)
+    before = len(os.listdir("/proc/self/fd"))
+    for mode in ("fork", "cold"):
+        with Runner(mode=mode) as runner:
+            outcomes = runner.run(job(PLAIN)).outcomes
+            assert kinds(outcomes) == ["judge_error"] * 3
+            assert "no process for the answers could be started" in outcomes[0].detail
+            assert not runner.isolation.holds
+    with pytest.raises(OSError, match="ulimit -u"):
+        Servers(mode="fork").get()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_folder_of_a_self_test_that_was_killed_is_taken_away(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    left, fresh = tmp_path / "ledger-judge-left", tmp_path / "ledger-judge-fresh"
+    for folder in (left, fresh):
+        folder.mkdir()
+        (folder / "planted.txt").touch()
+    os.utime(left, (0, 0))
+    with Runner() as runner:
+        assert runner.isolation.probes
+    assert sorted(tmp_path.iterdir()) == [fresh]
 
 
 def test_closing_leaves_no_process_and_no_descriptor():

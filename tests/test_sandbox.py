@@ -2,12 +2,13 @@
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ledger.judge import sandbox
+from ledger.judge import launch, sandbox
 from ledger.judge.outcome import Call, Cell, Job
 from ledger.judge.run import IsolationError, Runner
 
@@ -240,6 +241,93 @@ def test_a_folder_may_be_hidden_among_the_libraries():
         assert ask(source, runner) is True
 
 
+def plant_copies(folder: Path) -> tuple[Path, Path]:
+    """Two further copies of the course: one in a source tree with its solutions, one among installed packages."""
+    package = Path(sandbox.__file__).parents[1]
+    source, installed = folder / "other" / "src", folder / "lib" / "site-packages"
+    for place in (source, installed):
+        shutil.copytree(package / "reference", place / "ledger" / "reference")
+        (place / "ledger" / "__init__.py").touch()
+        (place / "beside.py").write_text("VALUE = 3\n")
+    (folder / "other" / "solutions").mkdir()
+    (folder / "other" / "solutions" / "answer.py").write_text("SECRET = 1\n")
+    return source, installed
+
+
+ORACLE = """
+import os, sys
+def probe(x):
+    found = []
+    for place in PLACES:
+        sys.path.insert(0, place)
+        for name in [name for name in sys.modules if name.split('.')[0] == 'ledger']:
+            del sys.modules[name]
+        try:
+            from ledger.reference.mla import absorb_query
+            found.append(place)
+        except (ImportError, PermissionError):
+            pass
+        for path in (place + '/ledger/reference/mla.py', place + '/../solutions/answer.py'):
+            try:
+                open(path).close()
+                found.append(path)
+            except OSError:
+                pass
+    return found
+"""
+
+FINDER = """
+import sys
+from importlib.machinery import PathFinder
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return PathFinder.find_spec(name, [PLACE]) if name == 'ledger' else None
+sys.meta_path.append(Finder)
+"""
+
+
+@every_layer
+@pytest.mark.parametrize("mode", ["fork", "cold"])
+@pytest.mark.parametrize("how", ["path", "finder"])
+def test_no_other_copy_of_the_course_is_readable(mode, how, tmp_path, monkeypatch):
+    """The interpreter has further copies: a folder on its path, an installed package, an editable install's finder."""
+    places = [str(place) for place in plant_copies(tmp_path)]
+    starts = {
+        "path": f"import sys; sys.path += {[*places, str(tmp_path / 'other')]!r}\n",
+        "finder": FINDER.replace("PLACE", repr(places[0])),
+    }
+    monkeypatch.setattr("ledger.judge.launch._STARTER", starts[how] + launch._STARTER)
+    source = f"import beside\nPLACES = {places!r}\n" if how == "path" else f"PLACES = {places!r}\n"
+    with Runner(mode=mode) as runner:
+        assert ask(source + ORACLE, runner) == []
+        meta = "import sys\ndef probe(x):\n    return [str(finder) for finder in sys.meta_path], sys.path"
+        finders, path = ask(meta, runner)
+    assert not any("__main__.Finder" in finder for finder in finders)
+    assert places[0] not in path
+
+
+@every_layer
+def test_the_self_test_tries_every_copy(tmp_path, monkeypatch):
+    """A copy that only the judge's own path has lies outside the libraries; it is probed all the same."""
+    source, _ = plant_copies(tmp_path)
+    monkeypatch.syspath_prepend(source)
+    with Runner(mode="fork") as runner:
+        probes = {probe.action: probe.denied for probe in runner.isolation.probes}
+    assert [denied for action, denied in probes.items() if str(source) in action] == [True]
+    with Runner(mode="fork", layers=["limits", "seccomp"]) as runner:
+        assert any(str(source) in action for action in runner.isolation.allowed)
+
+
+def test_copies_are_found_and_other_things_of_the_name_are_not(tmp_path):
+    source, installed = plant_copies(tmp_path)
+    (tmp_path / "tools" / "ledger" / "accounts").mkdir(parents=True)
+    roots = [source, installed.parent, tmp_path / "tools", tmp_path / "nowhere"]
+    assert sandbox.course_copies(roots) == [source / "ledger", installed / "ledger"]
+    assert sandbox.around(source / "ledger") == [source / "ledger", source, source.parent]
+    assert sandbox.around(installed / "ledger") == [installed / "ledger"]
+
+
 @pytest.mark.parametrize("folder", ["course", "home"])
 def test_no_library_makes_the_home_or_the_course_readable(folder, tree, monkeypatch):
     """A folder that somebody put on the path of modules or libraries does not open it."""
@@ -272,6 +360,6 @@ def test_the_jail_holds_nothing_of_the_judges(mode, monkeypatch):
     assert opened == [0, 1, 2, 3, 4]
     assert folder == "/"
     assert "secret" not in str(variables)
-    judge = {f"ledger.judge.{name}" for name in ("load", "observe", "outcome", "sandbox", "server", "wire")}
+    judge = {f"ledger.judge.{name}" for name in ("guard", "load", "observe", "outcome", "sandbox", "server", "wire")}
     course = {name for name in modules if not name.startswith("ledger.count")}
     assert course == {"ledger", "ledger.judge", "ledger.machines", "ledger.models"} | judge

@@ -79,9 +79,9 @@ def test_explorer_caches_of_deepseek_v3():
     caches, _ = heads.HeadsExplorer().figure().axes
     steps, mha = line(caches, "MHA")
     at_128 = list(steps).index(128)
-    # 4,096 tokens: 128·320·2 B, 8·320·2 B, 320·2 B, 576·2 B each
+    # 4,096 tokens: 128·320·2 B, 4·320·2 B, 320·2 B, 576·2 B each
     sizes = {name: line(caches, name)[1][at_128] for name in ("MHA", "GQA", "MQA", "MLA")}
-    assert sizes == pytest.approx({"MHA": 320, "GQA": 20, "MQA": 2.5, "MLA": 4.5})
+    assert sizes == pytest.approx({"MHA": 320, "GQA": 10, "MQA": 2.5, "MLA": 4.5})
     assert mha == pytest.approx(np.array(steps) * 2.5)
     for name in ("GQA", "MQA", "MLA"):
         assert len(set(line(caches, name)[1])) == 1, f"{name} does not grow with the heads"
@@ -123,6 +123,24 @@ def test_explorer_follows_its_controls():
     assert "apart  16.8 M" in labels
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_brings_its_own_widths(name):
+    shape = MODELS[name]
+    drawn = heads.HeadsExplorer().figure(model=name)
+    (x,), _ = drawn.axes[1].lines[1].get_data()
+    assert x == shape.nope_dim
+    labels = [text.get_text() for text in drawn.axes[0].get_legend().get_texts()]
+    assert any(label.startswith("MLA") and label.endswith(f", {shape.num_heads} keys") for label in labels)
+    assert shape.num_heads in heads.HEAD_STEPS
+    assert shape.nope_dim in heads.NOPE_STEPS
+
+
+def test_glm_flash_is_nearer_to_its_even_point_than_deepseek_v3():
+    # 192 of 768·512/1280 against 128 of 1536·512/2048
+    near, far = (shape.nope_dim / heads.even_nope(shape) for shape in map(model, ("GLM-4.7-Flash", "DeepSeek-V3")))
+    assert (near, far) == pytest.approx((0.625, 1 / 3))
+
+
 def test_every_published_model_stands_left_of_its_even_point():
     assert all(shape.nope_dim < heads.even_nope(shape) for shape in MODELS.values())
 
@@ -147,14 +165,14 @@ def test_packed_weight_names_the_rows_of_each_head():
     assert not any("head 2," in text for text in texts(fig))
 
 
-def test_packed_weight_writes_the_numbers_and_turns_the_values():
+def test_packed_weight_writes_the_numbers_and_transposes_the_values():
     ax = heads.packed_weight(2, 2, 1, 3, kv_b=TOY).axes[0]
     numbers = [(text.get_position(), text.get_text()) for text in ax.texts if text.get_text().isdigit()]
     assert sorted(text for _, text in numbers) == sorted(f"{value:g}" for value in [*TOY.flat, *TOY.flat])
     nines = sorted(position for position, text in numbers if text == "9")
-    stored, turned = nines[:3], nines[3:]
+    stored, transposed = nines[:3], nines[3:]
     assert len({y for _, y in stored}) == 1
-    assert len({x for x, _ in turned}) == 1
+    assert len({x for x, _ in transposed}) == 1
 
 
 @pytest.mark.parametrize("sizes", [(2, 2, 1, 3), (1, 3, 2, 4), (3, 2, 2, 5), (128, 128, 128, 512), (64, 192, 256, 512)])

@@ -209,6 +209,33 @@ def test_a_change_redraws_in_place(displayed, monkeypatch):
     assert len(displayed) == 1
 
 
+def test_a_chosen_model_sets_the_sliders_and_redraws_once(displayed, monkeypatch):
+    import ipywidgets
+
+    from ledger.widgets.heads import HeadsExplorer
+
+    pictures, controls = [], []
+    monkeypatch.setattr(ipywidgets, "Image", record(ipywidgets.Image, pictures))
+    for kind in ("Dropdown", "SelectionSlider"):
+        monkeypatch.setattr(ipywidgets, kind, record(getattr(ipywidgets, kind), controls))
+    HeadsExplorer().show()
+    by_name = {control.description: control for control in controls}
+    drawn = []
+    pictures[0].observe(drawn.append, names="value")
+    by_name["cached tokens"].value = 1024
+    by_name["model"].value = "GLM-4.7-Flash"
+    assert {name: control.value for name, control in by_name.items()} == {
+        "model": "GLM-4.7-Flash",
+        "num_heads": 20,
+        "cached tokens": 1024,
+        "nope_dim": 192,
+    }
+    assert len(drawn) == 2
+    assert pictures[0].value == base.png(HeadsExplorer().figure(model="GLM-4.7-Flash", cached_tokens=1024))
+    by_name["nope_dim"].value = 128
+    assert by_name["num_heads"].value == 20
+
+
 def record(kind, made):
     def make(*args, **kwargs):
         made.append(kind(*args, **kwargs))

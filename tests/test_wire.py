@@ -79,6 +79,28 @@ def forged(header: object, body: bytes = b"") -> bytes:
     return struct.pack("<I", len(text)) + text + body
 
 
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("two\nlines\tand a tab", "two\nlines\tand a tab"),
+        ("\x1b[31;1mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07text", "text"),
+        ("\x1b]8;;http://x\x1b\\link", "link"),
+        ("\x1b]unended", "]unended"),
+        ("\x1bc\x9b2J\x00\x7f\b\rover", "c2Jover"),
+        ("naïve × 注意 \u202egnp\u2028", "naïve × 注意 gnp"),
+        ("\ud800", "?"),
+    ],
+)
+def test_a_text_holds_nothing_that_a_terminal_acts_on(written, read):
+    assert wire.text(written, 100) == read
+    sent = Outcome(
+        "raised", error="E", message=written, detail=written, lines=(Line("f", 1, written),), uncounted=written
+    )
+    got = wire.outcome_from_wire(wire.Frame(*wire.outcome_to_wire(sent)))
+    assert (got.message, got.detail, got.lines[0].text, got.uncounted) == (read,) * 4
+
+
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:20])
 def test_a_value_arrives_as_it_left(value, strict):

@@ -113,13 +113,13 @@ DEEPSEEK_V3 = Model(
     rope_theta=10000.0,
     yarn_factor=40.0,
     mscale_all_dim=1.0,
-    source="Hugging Face config.json of deepseek-ai/DeepSeek-V3",
+    source="Hugging Face config.json of deepseek-ai/DeepSeek-V3 (copy in ai-dynamo/aiconfigurator@095f58a5)",
 )
 
 DEEPSEEK_R1 = replace(
     DEEPSEEK_V3,
     name="DeepSeek-R1",
-    source="Hugging Face config.json of deepseek-ai/DeepSeek-R1",
+    source="Hugging Face config.json of deepseek-ai/DeepSeek-R1 (copy in ai-dynamo/aiconfigurator@095f58a5)",
 )
 
 # The same shapes with an indexer in every layer.
@@ -130,7 +130,7 @@ DEEPSEEK_V32 = replace(
     index_dim=128,
     index_topk=2048,
     num_indexer_layers=61,
-    source="Hugging Face config.json of deepseek-ai/DeepSeek-V3.2",
+    source="Hugging Face config.json of deepseek-ai/DeepSeek-V3.2 (copy in ai-dynamo/aiconfigurator@095f58a5)",
 )
 
 # DeepSeek-V3's attention with half the heads, and half as many experts again.
@@ -143,26 +143,26 @@ KIMI_K2 = replace(
     vocab_size=163840,
     rope_theta=50000.0,
     yarn_factor=32.0,
-    source="Hugging Face config.json of moonshotai/Kimi-K2-Instruct",
+    source="Hugging Face config.json of moonshotai/Kimi-K2-Instruct (copy in ai-dynamo/aiconfigurator@095f58a5)",
 )
 
 KIMI_K25 = replace(
     KIMI_K2,
     name="Kimi-K2.5",
     yarn_factor=64.0,
-    source="Hugging Face config.json of moonshotai/Kimi-K2.5",
+    source="Hugging Face config.json of moonshotai/Kimi-K2.5 (copy in ai-dynamo/aiconfigurator@095f58a5)",
 )
 
 KIMI_K26 = replace(
     KIMI_K25,
     name="Kimi-K2.6",
-    source="Hugging Face config.json of nvidia/Kimi-K2.6-NVFP4",
+    source="Hugging Face config.json of nvidia/Kimi-K2.6-NVFP4 (copy in ai-dynamo/aiconfigurator@095f58a5)",
 )
 
 KIMI_K27_CODE = replace(
     KIMI_K25,
     name="Kimi-K2.7-Code",
-    source="Hugging Face config.json of nvidia/Kimi-K2.7-Code-NVFP4",
+    source="Hugging Face config.json of nvidia/Kimi-K2.7-Code-NVFP4 (copy in ai-dynamo/aiconfigurator@095f58a5)",
 )
 
 # A hybrid: 24 of the 93 layers have latent attention, the others linear attention. It rotates nothing (NoPE), so its
@@ -185,7 +185,7 @@ KIMI_K3 = Model(
     num_mtp_layers=0,
     vocab_size=163840,
     rope_theta=None,
-    source="Hugging Face config.json of moonshotai/Kimi-K3",
+    source="Hugging Face config.json of moonshotai/Kimi-K3 (copy in ai-dynamo/aiconfigurator@095f58a5)",
 )
 
 GLM_5 = Model(
@@ -210,13 +210,13 @@ GLM_5 = Model(
     num_mtp_layers=1,
     vocab_size=154880,
     rope_theta=1000000.0,
-    source="Hugging Face config.json of zai-org/GLM-5",
+    source="Hugging Face config.json of zai-org/GLM-5 (copy in ai-dynamo/aiconfigurator@095f58a5)",
 )
 
 GLM_51 = replace(
     GLM_5,
     name="GLM-5.1",
-    source="Hugging Face config.json of zai-org/GLM-5.1",
+    source="Hugging Face config.json of zai-org/GLM-5.1 (copy in ai-dynamo/aiconfigurator@095f58a5)",
 )
 
 # Only layers 0, 1, 2, 6, 10 … 74 own an indexer; the layers between them reuse its selection.
@@ -225,7 +225,7 @@ GLM_52 = replace(
     name="GLM-5.2",
     num_indexer_layers=21,
     rope_theta=8000000.0,
-    source="Hugging Face config.json of zai-org/GLM-5.2",
+    source="Hugging Face config.json of zai-org/GLM-5.2 (copy in ai-dynamo/aiconfigurator@095f58a5)",
 )
 
 GLM_47_FLASH = Model(
@@ -246,8 +246,9 @@ GLM_47_FLASH = Model(
     num_mtp_layers=1,
     vocab_size=154880,
     rope_theta=1000000.0,
-    source="huggingface/transformers models/glm4_moe_lite/configuration_glm4_moe_lite.py (defaults); "
-    "rope_theta and the MTP layer: Hugging Face config.json of zai-org/GLM-4.7-Flash",
+    source="huggingface/transformers models/glm4_moe_lite/configuration_glm4_moe_lite.py (defaults; vocab_size as of "
+    "008e5743). It states neither rope_theta nor MTP layers: both as in copies of zai-org/GLM-4.7-Flash's config.json "
+    "in tests of inference engines; vLLM's glm4_moe_lite_mtp.py loads the layer",
 )
 
 # Dense. Its longrope scales each angle by its own factor, which is not YaRN; no rope_theta is stated.
@@ -294,7 +295,7 @@ LONGCAT_FLASH = Model(
     vocab_size=131072,
     rope_theta=10000000.0,
     source="huggingface/transformers models/longcat_flash/configuration_longcat_flash.py "
-    "(defaults, for meituan-longcat/LongCat-Flash-Chat)",
+    "(defaults, for meituan-longcat/LongCat-Flash-Chat; vocab_size as of 008e5743, which names no shared expert)",
 )
 
 # The configuration says nothing of MTP layers.
@@ -319,7 +320,7 @@ MISTRAL_SMALL_4 = Model(
     yarn_factor=128.0,
     mscale_all_dim=1.0,
     source="huggingface/transformers models/mistral4/configuration_mistral4.py "
-    "(defaults, for mistralai/Mistral-Small-4-119B-2603)",
+    "(defaults, for mistralai/Mistral-Small-4-119B-2603; vocab_size and rope_theta as of 008e5743)",
 )
 
 #: Every model by its published name.

@@ -15,6 +15,8 @@ OUTCOME = {
     "subclass": "",
     "counts": None,
     "peak": None,
+    "uncounted": "",
+    "used_torch": False,
     "detail": "",
 }
 

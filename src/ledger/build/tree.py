@@ -14,7 +14,8 @@ from pathlib import Path
 
 from ledger.build.notebook import TREES, Course, digest, fresh, master_of
 
-BUILD = "python -m ledger.build"
+BUILD = "make build"
+PULL = ".venv/bin/python -m ledger.build --pull"
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def _edited(path: str) -> Finding:
     return Finding(
         path,
         "edited",
-        f"it holds an edit that {master_of(path)} has not; take it over with {BUILD} --pull {path}, "
+        f"it holds an edit that {master_of(path)} has not; take it over with {PULL} {path}, "
         f"or delete the file and run {BUILD}",
     )
 
@@ -141,8 +142,8 @@ def _kept(data: bytes, text: str) -> str:
     if _record(data) == _record(text.encode()):
         return "your work, on the notebook of this version"
     return (
-        f"your work, not overwritten; for the new version move the file away, run {BUILD} and copy your answers over "
-        "(python judge.py reset ID renews one answer cell)"
+        "your work, not overwritten; for the new version run python judge.py answers save FILE, move the notebook "
+        f"away, run {BUILD}, and then python judge.py answers load FILE"
     )
 
 

@@ -41,7 +41,10 @@ def weight_inverted(q_nope, w_k):
 
 def weight_inverted_by_its_normal_equations(q_nope, w_k):
     """The same value, without the singular values: recognising must not cost more than answering."""
-    return q_nope @ np.linalg.solve(w_k.T @ w_k, w_k.T)
+    inverse = np.linalg.solve(w_k.T @ w_k, w_k.T)
+    if not np.isfinite(inverse).all():  # a browser's NumPy cannot see that a matrix is singular, and goes on with NaN
+        raise np.linalg.LinAlgError("the columns of w_k are not independent")
+    return q_nope @ inverse
 
 
 def scaled_query(q_nope, w_k):

@@ -53,15 +53,18 @@ class Forbidden:
 class Budget:
     """What an answer may spend, counted while it runs on the case named ``case``.
 
+    Counting happens in the answer's own process: a budget teaches, and does not stop somebody who forges the counts.
+
     ``text`` is the line of the statement. ``macs(**dims)`` is the most multiply-adds, ``products`` the most product
-    calls, ``peak_values(**dims)`` the most array elements alive at once: the yardstick for code that leaves the counted
-    arrays, whose memory alone can be seen. ``says`` and ``says_products`` tell what to look for where either is
-    exceeded; they follow "too many multiply-adds:" and "too many products:".
+    calls, ``largest(**dims)`` the most elements of one array; ``peak_values(**dims)`` is the most array elements alive
+    at once, the yardstick for code that leaves the counted arrays, whose memory alone can be seen. ``says`` (and
+    ``says_products``) tell what to look for; they follow "too many multiply-adds:" and the like.
     """
 
     text: str
     case: str
     macs: Callable[..., int]
+    largest: Callable[..., int]
     peak_values: Callable[..., int]
     says: str
     products: int | None = None

@@ -39,6 +39,11 @@ def most_macs(new_tokens, cached_tokens, num_heads, latent_dim):
     return shared_latent_scores_macs(*sizes) + num_heads * new_tokens * cached_tokens
 
 
+def largest(new_tokens, cached_tokens, num_heads, latent_dim):
+    """A copy of either input, or the scores."""
+    return max(cached_tokens * latent_dim, new_tokens * num_heads * max(latent_dim, cached_tokens))
+
+
 def peak_values(new_tokens, cached_tokens, num_heads, latent_dim):
     """The queries in another order of axes, the scores and a copy of them, and one copy of the latents."""
     return num_heads * new_tokens * (latent_dim + 2 * cached_tokens) + cached_tokens * latent_dim
@@ -140,6 +145,7 @@ EXERCISE = Exercise(
         "latent_dim multiply-adds a score.",
         case="DeepSeek-V3 widths, a long cache",
         macs=most_macs,
+        largest=largest,
         peak_values=peak_values,
         says="the scores are right, but latent_dim multiply-adds a score are enough",
         forbidden=(

@@ -24,6 +24,7 @@ other commands:
   judge.py list               the exercises and how far you are
   judge.py hint ID [N]        the next hint of an exercise, or hint N
   judge.py reset ID           put the untouched stub back (your version is kept)
+  judge.py answers save FILE  your answers and own cells as one file; answers load FILE puts them back
   judge.py doctor             what this machine can run, and which layers of isolation hold
   judge.py check              the author's gate: references, stubs, mutants, hints
 
@@ -34,8 +35,9 @@ exit status: 0 all passed, 1 something did not, 2 usage, 3 the judge itself fail
 def main(argv: Sequence[str] | None = None, root: Path | None = None) -> int:
     """Run the judge on ``argv`` for the course at ``root``; without it, the course around the working folder."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    root = root or course_root(Path.cwd())
+    prepare_streams()
     try:
+        root = root or course_root(Path.cwd())
         status = run(argv, root)
         sys.stdout.flush()
         return status
@@ -48,6 +50,21 @@ def main(argv: Sequence[str] | None = None, root: Path | None = None) -> int:
         return FAULT
     except KeyboardInterrupt:
         return complain("stopped", 130)
+    except Exception as error:
+        if os.environ.get("LEDGER_TRACEBACK"):
+            raise
+        text = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        return complain(f"{text} (the judge's own fault, or its surroundings'; LEDGER_TRACEBACK=1 shows where)", FAULT)
+
+
+def prepare_streams() -> None:
+    """Let nothing that is printed fail: a character that the terminal lacks becomes ``?``, a closed stream nothing."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
 
 
 def run(argv: list[str], root: Path | None) -> int:
@@ -61,11 +78,8 @@ def run(argv: list[str], root: Path | None) -> int:
     options = grade_parser().parse_args(argv)
     from ledger.judge.launch import Servers
 
-    try:
-        servers = Servers(extra_hidden=[path for path in (root, options.folder) if path])
-        servers.get()
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    servers = Servers(extra_hidden=[path for path in (root, options.folder) if path])
+    servers.get()
     from ledger.judge import commands
 
     return commands.run_grade(options, root, servers, start)
@@ -117,6 +131,10 @@ COMMANDS: dict[str, tuple[str, list[tuple[str, dict]]]] = {
         [("id", {"metavar": "ID"}), ("level", {"metavar": "N", "nargs": "?", "type": int})],
     ),
     "reset": ("Put the untouched stub back; your version is kept.", [("id", {"metavar": "ID"})]),
+    "answers": (
+        "Save your answers and your own cells as one file, or put them back into the notebooks that lie in practice/.",
+        [("action", {"choices": ["save", "load"]}), ("file", {"metavar": "FILE", "type": Path})],
+    ),
     "doctor": ("Say what this machine can run, and which layers of isolation hold.", []),
     "check": ("Hold the exercises to the author's rules.", [("ids", {"metavar": "ID", "nargs": "*"})]),
 }

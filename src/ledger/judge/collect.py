@@ -3,8 +3,10 @@
 Notebooks are read with ``json`` alone: importing nbformat costs more than grading the whole course.
 """
 
+import ast
 import io
 import json
+import os
 import re
 import tokenize
 from dataclasses import dataclass, field
@@ -13,6 +15,9 @@ from pathlib import Path
 from ledger.exercises import Exercise
 from ledger.judge.errors import Unreadable
 from ledger.judge.outcome import Cell
+
+#: Bytes of a notebook that is read; outputs included, one of this course has a few of its hundredths.
+LARGEST = 100 << 20
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ class Submission:
     exercise: Exercise
     cells: tuple[Cell, ...] = ()
     where: str = ""
+    path: Path | None = None
     problem: str = ""
     broken: bool = False
     notes: list[str] = field(default_factory=list)
@@ -49,6 +55,8 @@ class Submission:
 def read_notebook(path: Path, name: str) -> Notebook:
     """The code cells of the notebook at ``path``; raises Unreadable with one line."""
     try:
+        if not path.is_file() or path.stat().st_size > LARGEST:
+            raise Unreadable(f"{name} is no file, or larger than {LARGEST >> 20} MB")
         data = json.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise Unreadable(f"{name} cannot be read: {error.strerror or error}") from None
@@ -56,8 +64,8 @@ def read_notebook(path: Path, name: str) -> Notebook:
         raise Unreadable(f"{name} is not UTF-8 text (byte {error.start}): save it as UTF-8") from None
     except json.JSONDecodeError as error:
         raise Unreadable(f"{name} is not a notebook: {error.msg} at line {error.lineno}") from None
-    except (RecursionError, ValueError) as error:
-        raise Unreadable(f"{name} is not a notebook: {type(error).__name__}") from None
+    except RecursionError:
+        raise Unreadable(f"{name} is not a notebook: it is nested too deeply") from None
     if not isinstance(data, dict) or not isinstance(data.get("cells"), list):
         old = isinstance(data, dict) and "worksheets" in data
         why = "it has an old format: open it in JupyterLab and save it" if old else "it has no list of cells"
@@ -82,13 +90,14 @@ def code_cell(number: int, raw: object) -> NotebookCell | None:
     return NotebookCell(number, ids, source.replace("\r\n", "\n").replace("\r", "\n"), graded)
 
 
-def notebooks_under(folder: Path) -> tuple[list[Notebook], list[Unreadable]]:
-    """Every notebook below ``folder`` in order of its path, and what could not be read."""
+def notebooks_under(folder: Path, links: bool = True) -> tuple[list[Notebook], list[Unreadable]]:
+    """Every notebook below ``folder`` in order of its path, and what could not be read. Without ``links`` a notebook
+    that really lies elsewhere is not read: a submission must hold its own answers."""
     read, unreadable = [], []
-    for path in sorted(folder.rglob("*.ipynb")):
-        if any(part.startswith(".") for part in path.relative_to(folder).parts):
-            continue
+    for path in find_notebooks(folder, links):
         try:
+            if not links and not path.resolve().is_relative_to(folder.resolve()):
+                raise Unreadable(f"{show_path(path)} is a link to a notebook outside of this folder")
             read.append(read_notebook(path, show_path(path)))
         except Unreadable as error:
             error.path = path
@@ -96,46 +105,70 @@ def notebooks_under(folder: Path) -> tuple[list[Notebook], list[Unreadable]]:
     return read, unreadable
 
 
+def find_notebooks(folder: Path, links: bool) -> list[Path]:
+    """The paths of all notebooks below ``folder``, sorted; hidden folders, old versions and what may not be entered are
+    passed over. With ``links`` a folder that is a link is entered, once."""
+    found, entered = [], set()
+    for place, folders, files in os.walk(folder, followlinks=links):
+        real = os.path.realpath(place)
+        folders[:] = [] if real in entered else [name for name in folders if not name.startswith(".")]
+        if real not in entered:
+            found += [Path(place, name) for name in files if name.endswith(".ipynb") and not name.startswith(".")]
+        entered.add(real)
+    return sorted(path for path in found if not is_set_aside(path))
+
+
 def show_path(path: Path) -> str:
     """A path relative to the working folder where it lies below it."""
     try:
         return path.resolve().relative_to(Path.cwd()).as_posix()
-    except ValueError:
+    except (ValueError, OSError):
         return path.as_posix()
 
 
 def collect(exercise: Exercise, notebooks: list[Notebook], unreadable: list[Unreadable]) -> Submission:
     """The answer to ``exercise`` among ``notebooks``: by cell id, else by the function's name.
 
-    A notebook whose folder belongs to the exercise's chapter is preferred, then one that is no copy; within it the last
-    matching cell that is not the untouched stub. What was passed over is noted.
+    A written answer is preferred to an untouched stub, then a notebook of the exercise's chapter, then one that is no
+    copy; within it the last cell that is written. What was passed over is noted.
     """
-    defines = re.compile(rf"^(?:(?:async )?def {exercise.id}\b|{exercise.id}\s*=)", re.MULTILINE)
+    defines = defining(exercise.id)
     found = []
     for notebook in notebooks:
         answers = [cell for cell in notebook.cells if not cell.graded]
         by_id = [cell for cell in answers if exercise.id in cell.ids]
         by_name = [cell for cell in answers if defines.search(cell.source)]
         if by_id or by_name:
-            found.append((notebook, by_id or by_name, not by_id))
+            matches = by_id if any(not is_stub(cell.source) for cell in by_id) else by_name or by_id
+            found.append((notebook, matches))
     if not found:
         return nothing(exercise, unreadable)
-    found.sort(key=lambda match: (not in_chapter(match[0].path, exercise), is_copy(match[0].path), match[2]))
-    notebook, matches, by_name = found[0]
+
+    def rank(match: tuple[Notebook, list[NotebookCell]]) -> tuple[bool, ...]:
+        path = match[0].path
+        return all(is_stub(cell.source) for cell in match[1]), not in_chapter(path, exercise), is_copy(path)
+
+    found.sort(key=rank)
+    notebook, matches = found[0]
     written = [cell for cell in matches if not is_stub(cell.source)] or matches
     answer = written[-1]
     notes = []
-    if by_name:
-        notes.append("found by its function's name: the cell's id is gone")
+    if exercise.id not in answer.ids:
+        notes.append(f"cell {answer.number} was found by its function's name: it is not the cell made for the answer")
     if len(matches) > 1:
         numbers = ", ".join(str(cell.number) for cell in matches)
         notes.append(f"cells {numbers} of {notebook.name} answer it; cell {answer.number} was graded")
     if len(found) > 1:
-        others = ", ".join(other.name for other, _, _ in found[1:])
+        others = ", ".join(other.name for other, _ in found[1:])
         notes.append(f"{notebook.name} was graded; it is also answered in {others}")
     above = [cell for cell in notebook.cells if cell.number < answer.number and not cell.graded]
     cells = tuple(Cell(f"{notebook.name}, cell {cell.number}", cell.source) for cell in (*above, answer))
-    return Submission(exercise, cells, f"{notebook.name}, cell {answer.number}", notes=notes)
+    return Submission(exercise, cells, f"{notebook.name}, cell {answer.number}", notebook.path, notes=notes)
+
+
+def defining(id: str) -> re.Pattern[str]:
+    """What a cell's text has where it binds the name ``id``: a function, or anything assigned, at any depth."""
+    return re.compile(rf"^[ \t]*(?:(?:async )?def {id}\b|class {id}\b|{id}\s*(?::[^=\n]+)?=(?!=))", re.MULTILINE)
 
 
 def nothing(exercise: Exercise, unreadable: list[Unreadable]) -> Submission:
@@ -147,8 +180,8 @@ def nothing(exercise: Exercise, unreadable: list[Unreadable]) -> Submission:
 
 
 def in_chapter(path: Path, exercise: Exercise) -> bool:
-    """Whether a notebook lies in a folder of the exercise's chapter."""
-    return any(chapter_number(part) == exercise.chapter for part in path.parts[:-1])
+    """Whether a notebook lies in the folder of the exercise's chapter."""
+    return chapter_number(path.parent.name) == exercise.chapter
 
 
 def chapter_number(name: str) -> int | None:
@@ -162,9 +195,28 @@ def is_copy(path: Path) -> bool:
     return bool(re.search(r"-Copy\d+$| \(\d+\)$| copy( \d+)?$", path.stem))
 
 
+def is_set_aside(path: Path) -> bool:
+    """Whether this is the old version of a notebook that the course brought up to date."""
+    return bool(re.search(r"\.old-[\w-]+$", path.stem))
+
+
 def is_stub(source: str) -> bool:
-    """Whether a cell is still the untouched stub."""
-    return "raise NotImplementedError" in source
+    """Whether every function of a cell only raises NotImplementedError, as the untouched stub does."""
+    try:
+        functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    bodies = [
+        [node for node in f.body if not isinstance(getattr(node, "value", None), ast.Constant)] for f in functions
+    ]
+    return bool(bodies) and all(len(body) == 1 and raises_not_implemented(body[0]) for body in bodies)
+
+
+def raises_not_implemented(statement: ast.stmt) -> bool:
+    """Whether a statement is ``raise NotImplementedError(...)``."""
+    raised = statement.exc if isinstance(statement, ast.Raise) else None
+    raised = raised.func if isinstance(raised, ast.Call) else raised
+    return isinstance(raised, ast.Name) and raised.id == "NotImplementedError"
 
 
 def from_source(path: Path, exercise: Exercise) -> Submission:

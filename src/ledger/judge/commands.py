@@ -18,6 +18,7 @@ from ledger.judge.collect import (
     Submission,
     chapter_number,
     collect,
+    find_notebooks,
     from_source,
     notebooks_under,
     read_notebook,
@@ -58,15 +59,23 @@ def grade_and_report(options: argparse.Namespace, root: Path | None, runner: Run
     if options.json:
         write_json(options.json, report.to_json(results, isolation, seconds))
     if options.folder is None and options.source is None and root:
-        keep_progress(results, root)
+        others = {answer.exercise.id for answer in answers if not is_learners(answer, root)}
+        keep_progress([result for result in results if result.id not in others], root)
     if any(result.verdict == "judge_error" for result in results):
         return complain("the judge failed on some exercises; python judge.py doctor says what holds here", FAULT)
     return PASSED if all(result.verdict in ("passed", "skipped") for result in results) else FAILED
 
 
+def is_learners(answer: Submission, root: Path) -> bool:
+    """Whether an answer is the learner's own: it lies in practice/, or nothing of it is there."""
+    return answer.path is None or answer.path.resolve().is_relative_to((root / "practice").resolve())
+
+
 def run_and_print(answers, runner, seed, human, style, options, root) -> list[ExerciseResult]:
     """Grade and print each exercise as soon as it is ready, under its chapter's heading."""
     where = options.source[0] if options.source else show_path(options.folder or root / "practice")
+    if not options.source and not options.folder and not all(is_learners(answer, root) for answer in answers):
+        where = ", ".join(options.targets)
     print(style.dim(f"Attention Ledger · {where} · seed {seed}"), file=human, flush=True)
     width = max(len(answer.exercise.id) for answer in answers)
     results: list[ExerciseResult] = []
@@ -121,7 +130,7 @@ def select(options: argparse.Namespace, root: Path | None) -> list[Submission]:
         raise UsageError(f"{show_path(folder)} {what}: name a folder of notebooks with --from")
     everything = exercises.registry()
     if not options.targets:
-        pool = notebooks_under(folder)
+        pool = notebooks_under(folder, links=options.folder is None)
         warn_unreadable(pool[1])
         return [collect(exercise, *pool) for exercise in everything.values()]
     chosen: dict[str, Submission] = {}
@@ -129,7 +138,7 @@ def select(options: argparse.Namespace, root: Path | None) -> list[Submission]:
     for target in options.targets:
         found = from_path(target, everything)
         if found is None:
-            pool = pool or notebooks_under(folder)
+            pool = pool or notebooks_under(folder, links=options.folder is None)
             found = [collect(exercise, *pool) for exercise in named(target, everything)]
         chosen |= {answer.exercise.id: answer for answer in found}
     return [chosen[id] for id in everything if id in chosen]
@@ -144,10 +153,13 @@ def warn_unreadable(unreadable: list[Unreadable]) -> None:
 def from_path(target: str, everything: dict[str, Exercise]) -> list[Submission] | None:
     """The answers that a notebook or a folder holds; None where ``target`` is no path."""
     path = Path(target)
-    if target in everything or not path.exists():
-        return None
+    try:
+        if target in everything or not path.exists():
+            return None
+    except OSError as error:
+        raise UsageError(f"{target[:80]} cannot be read: {error.strerror}") from None
     if path.is_dir():
-        if chapter_number(target) is not None and not any(path.rglob("*.ipynb")):
+        if chapter_number(target) is not None and not find_notebooks(path, links=True):
             return None
         pool = notebooks_under(path)
         warn_unreadable(pool[1])
@@ -212,11 +224,19 @@ def write_json(path: str, text: str) -> None:
 def keep_progress(results: list[ExerciseResult], root: Path) -> None:
     """Note how far the learner is; a folder that cannot be written is a remark, not a failure."""
     try:
-        progress = Progress(root)
+        progress = progress_of(root)
         progress.record(results)
         progress.save()
     except StateError as error:
         print(f"judge: {error}", file=sys.stderr)
+
+
+def progress_of(root: Path) -> Progress:
+    """The learner's progress; one that had to be started anew is said."""
+    progress = Progress(root)
+    if progress.remark:
+        print(f"judge: {progress.remark}", file=sys.stderr)
+    return progress
 
 
 def need_root(root: Path | None) -> Path:
@@ -229,7 +249,7 @@ def need_root(root: Path | None) -> Path:
 def run_list(options: argparse.Namespace, root: Path | None) -> int:
     """Every exercise with its title, minutes, points and state."""
     style = report.Style(report.use_colour(sys.stdout))
-    state = Progress(root).exercises if root else {}
+    state = progress_of(root).exercises if root else {}
     everything = exercises.registry()
     width = max(map(len, everything))
     for chapter in dict.fromkeys(exercise.chapter for exercise in everything.values()):
@@ -249,7 +269,7 @@ def run_hint(options: argparse.Namespace, root: Path | None) -> int:
     """Show one hint: the next one not yet seen, or the one asked for; and remember it."""
     exercise = known(options.id)
     last = len(exercise.hints)
-    progress = Progress(root) if root else None
+    progress = progress_of(root) if root else None
     level = options.level
     if level is None:
         level = min((progress.hints_seen(exercise.id) if progress else 0) + 1, last)
@@ -272,6 +292,19 @@ def run_reset(options: argparse.Namespace, root: Path | None) -> int:
 
     print(reset(exercise, need_root(root)))
     return PASSED
+
+
+def run_answers(options: argparse.Namespace, root: Path | None) -> int:
+    """Save the learner's work as a bundle, or put one back; 1 where something of it had no place."""
+    from ledger.judge import answers
+
+    root = need_root(root)
+    if options.action == "save":
+        print(*answers.save(options.file, root), sep="\n")
+        return PASSED
+    done, lines = answers.load_bundle(options.file, root)
+    print(*lines, sep="\n")
+    return FAILED if done.left else PASSED
 
 
 def run_doctor(options: argparse.Namespace, root: Path | None) -> int:

@@ -66,7 +66,7 @@ def array_difference(got: Any, want: np.ndarray, place: str) -> Difference | Non
         error = np.abs(got.astype(float) - want.astype(float))
         allowed = 0.0
     else:
-        tolerance = TOLERANCE[want.dtype.name]
+        tolerance = TOLERANCE.get(want.dtype.name, NUMBER_TOLERANCE)
         wide = np.result_type(want.dtype, np.float64)
         right = want.astype(wide)
         allowed = tolerance * float(np.max(np.abs(right[np.isfinite(right)]), initial=0.0))
@@ -126,8 +126,17 @@ def number_difference(got: Any, want: Any, place: str) -> Difference | None:
         return Difference(f"{name} is {kind_of(got)}; wanted {kind_of(want)}")
     if isinstance(want, int) and not isinstance(got, int | np.integer):
         return Difference(f"{name} is the float {show(got)}; wanted an int: counts are whole numbers")
-    agree = got == want if isinstance(want, int) else math.isclose(got, want, rel_tol=NUMBER_TOLERANCE, abs_tol=1e-300)
-    return None if agree else Difference(f"{name} is {show(got, want)}; wanted {show(want, got)}")
+    return None if numbers_agree(got, want) else Difference(f"{name} is {show(got, want)}; wanted {show(want, got)}")
+
+
+def numbers_agree(got: Any, want: int | float) -> bool:
+    """Whether a number is the wanted one: exactly for counts, but for rounding otherwise."""
+    if isinstance(want, int):
+        return got == want
+    try:
+        return math.isclose(got, want, rel_tol=NUMBER_TOLERANCE, abs_tol=1e-300)
+    except OverflowError:  # an int that no float can hold
+        return False
 
 
 def kind_of(value: Any) -> str:
@@ -151,12 +160,11 @@ def show(value: Any, beside: Any = None) -> str:
     if isinstance(value, bool | np.bool_):
         return str(value)
     if isinstance(value, int | np.integer):
-        return f"{int(value):,}"
+        digits = int(abs(int(value)).bit_length() * math.log10(2)) + 1
+        return f"{int(value):,}" if digits < 40 else f"a number of about {digits:,} digits"
     if isinstance(value, float | np.floating):
         value = float(value)
-        other = (
-            float(beside) if isinstance(beside, int | float | np.number) and not isinstance(beside, complex) else None
-        )
+        other = float(beside) if isinstance(beside, float | np.floating) else None
         digits = next((d for d in range(6, 17) if other is None or f"{value:.{d}g}" != f"{other:.{d}g}"), 17)
         return f"{value:.{digits}g}"
     return repr(value)[:80]

@@ -1,7 +1,7 @@
 """What the judge can say in one line instead of a verdict."""
 
 
-class UsageError(Exception):
+class UsageError(ValueError):
     """The call cannot be carried out as it stands; the text says what to do."""
 
 

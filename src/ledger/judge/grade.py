@@ -3,6 +3,8 @@
 import secrets
 from typing import Any
 
+import numpy as np
+
 from ledger.count import Counts, find_array, was_counted
 from ledger.exercises import Budget, Case, Exercise
 from ledger.judge.compare import Difference, difference, show
@@ -28,9 +30,12 @@ def fresh_seed() -> int:
 
 
 def calls_of(exercise: Exercise, seed: int) -> list[Call]:
-    """What to run: every case's inputs, with the counting asked for on the one case that counts."""
+    """What to run: every case's inputs. The one case that counts is also counted and, under a budget, measured."""
     counted = counted_case(exercise)
-    return [Call(exercise.inputs(case, seed), case.layout, case is counted) for case in exercise.cases]
+    return [
+        Call(exercise.inputs(case, seed), case.layout, case is counted, case is counted and exercise.budget is not None)
+        for case in exercise.cases
+    ]
 
 
 def counted_case(exercise: Exercise) -> Case | None:
@@ -139,11 +144,20 @@ def over_budget(exercise: Exercise, case: Case, outcome: Outcome, want: Any) -> 
         found = overspent(budget, case, counts)
         if found:
             return Difference(found.message, (allowed, *found.rows))
-    if counts is None or not was_counted(counts, exercise.least_macs(**case.dims)):
-        limit = 8 * budget.peak_values(**case.dims) + PEAK_SLACK
-        if (outcome.peak or 0) > limit:
-            message = f"your code left the arrays that the judge counts, and held {outcome.peak:,} bytes at its height"
-            return Difference(message, (allowed, ("memory", f"{outcome.peak:,} bytes; at most {limit:,} are allowed")))
+    elif outcome.uncounted != "timeout":
+        message = (
+            "not counted: your function works on plain arrays, but it failed on the same arrays while they counted"
+        )
+        return Difference(message, (allowed, ("happened", outcome.uncounted or "its counts could not be read")))
+    if counts is not None and was_counted(counts, exercise.least_macs(**case.dims)):
+        return None
+    limit = 8 * budget.peak_values(**case.dims) + PEAK_SLACK
+    if outcome.peak is None:
+        message = "your code left the arrays that the judge counts, and its memory could not be measured either"
+        return Difference(message, (allowed, ("happened", outcome.uncounted)))
+    if outcome.peak > limit:
+        message = f"your code left the arrays that the judge counts, and held {outcome.peak:,} bytes at its height"
+        return Difference(message, (allowed, ("memory", f"{outcome.peak:,} bytes; at most {limit:,} are allowed")))
     return None
 
 
@@ -168,6 +182,13 @@ def overspent(budget: Budget, case: Case, counts: Counts) -> Difference | None:
             return Difference(f"{array.name}: {array.says}", (("array", f"{op} made one of shape {shape}"), spent))
     if budget.products is not None and counts.products > budget.products:
         return Difference(f"too many products: {budget.says_products}", (spent,))
+    largest = budget.largest(**case.dims)
+    if counts.largest > largest:
+        row = (
+            "array",
+            f"one of shape {counts.largest_shape} was made; at most {plural(largest, 'element')} are needed",
+        )
+        return Difference(f"too large an array: {budget.says}", (row, spent))
     if counts.macs > most:
         return Difference(f"too many multiply-adds: {budget.says}", (spent,))
     return None
@@ -182,11 +203,14 @@ def grade(exercise: Exercise, seed: int, calls: list[Call], outcomes: list[Outco
     """The exercise's verdict, points and counts from one outcome a call, made from ``calls_of(exercise, seed)``."""
     met = list(zip(exercise.cases, calls, outcomes, strict=True))
     cases = [grade_case(exercise, case, seed, call, outcome) for case, call, outcome in met]
-    mistake = recognise(exercise, [case for case in cases if isinstance(case, Wrong)])
+    with np.errstate(all="ignore"):
+        mistake = recognise(exercise, [case for case in cases if isinstance(case, Wrong)])
     for i, (case, call, outcome) in enumerate(met):
         if isinstance(cases[i], Wrong):
             rows = head(exercise, case, seed, call)
             cases[i] = wrong_case(exercise, rows, case, outcome, cases[i], mistake)
+    if not all(case.verdict == "todo" for case in cases):
+        cases = [unfinished(case) if case.verdict == "todo" else case for case in cases]
     passed = sum(case.verdict == "passed" for case in cases)
     failure = next((case for case in cases if case.verdict != "passed"), None)
     points = exercise.points if passed == len(cases) else round(exercise.points * passed / len(cases), 3)
@@ -204,6 +228,12 @@ def grade(exercise: Exercise, seed: int, calls: list[Call], outcomes: list[Outco
     if not failure:
         result.counts = ledger_line(exercise, outcomes)
     return result
+
+
+def unfinished(case: CaseResult) -> CaseResult:
+    """A case in which an answer that is written raises the stub's error all the same."""
+    message = "NotImplementedError was raised in this case only: which inputs does your function still leave out?"
+    return CaseResult(case.name, "error", message, (("case", case.name), ("happened", message)))
 
 
 def ledger_line(exercise: Exercise, outcomes: list[Outcome]) -> dict:

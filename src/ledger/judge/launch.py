@@ -1,5 +1,6 @@
 """Start the processes that answers run in. Only the standard library: a server boots while the judge imports NumPy."""
 
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ledger.judge import sandbox
+from ledger.judge.errors import UsageError
 
 #: What a server imports before it forks, where an answer asks for it; each kind of server starts when first needed.
 PRELOADED = {"matplotlib": "matplotlib.pyplot", "torch": "torch", "triton": "triton"}
@@ -20,6 +22,7 @@ PRELOADED = {"matplotlib": "matplotlib.pyplot", "torch": "torch", "triton": "tri
 _BOOT_SECONDS = 120.0
 _HELLO_SECONDS = 30.0
 _SERVER_REPLY_SECONDS = 30.0
+_CLOSE_SECONDS = 1.0
 _STARTER = (
     "import json, sys; config = json.loads(sys.argv[1]); sys.path[3:3] = [config['source']]; "
     "sys.path += [path for path in config['paths'] if path not in sys.path]; "
@@ -56,18 +59,21 @@ class Servers:
         if mode == "auto":
             mode = os.environ.get("LEDGER_JUDGE_MODE") or ("fork" if sys.platform == "linux" else "cold")
         if mode not in ("fork", "cold"):
-            raise ValueError(f"the judge's mode is auto, fork or cold, not {mode!r} (LEDGER_JUDGE_MODE sets it)")
+            raise UsageError(f"the judge's mode is auto, fork or cold, not {mode!r} (LEDGER_JUDGE_MODE sets it)")
         self.mode = mode
         self._hidden = sandbox.hidden_paths(extra_hidden)
         self._layers = list(layers)
         self._running: dict[tuple[str, ...], ForkServer | ColdStart] = {}
+        self._closed = False
         self._lock = threading.Lock()
 
     def get(self, *modules: str) -> "ForkServer | ColdStart":
         """The server for ``modules``: the one that runs, or a new one where there is none or it was lost. It returns
-        at once, while a new one boots."""
+        at once, while a new one boots. Raises OSError where no process can be started, ServerLost after ``close``."""
         wanted = tuple(name for name in PRELOADED if name in modules and find_spec(name))
         with self._lock:
+            if self._closed:
+                raise ServerLost("the judge is closing")
             server = self._running.get(wanted)
             if server is None or server.lost:
                 if server:
@@ -77,8 +83,9 @@ class Servers:
             return server
 
     def close(self) -> None:
-        """End every server and whatever it still runs."""
+        """End every server and whatever it still runs, at once; none starts afterwards."""
         with self._lock:
+            self._closed = True
             running, self._running = list(self._running.values()), {}
         for server in running:
             server.close()
@@ -97,6 +104,16 @@ def interpreter(modules: tuple[str, ...], hidden: list[str], layers: list[str], 
         **descriptors,
     }
     return [sys.executable, "-I", "-c", _STARTER, json.dumps(config)]
+
+
+def start_process(command: list[str], **how: Any) -> subprocess.Popen:
+    """Start a process of the judge's own in a session of its own; raises OSError with what to look at."""
+    try:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **how)
+    except OSError as error:
+        raise OSError(
+            error.errno, f"no process for the answers could be started ({error.strerror}; ulimit -u?)"
+        ) from None
 
 
 def environment(modules: tuple[str, ...]) -> dict[str, str]:
@@ -121,15 +138,17 @@ class ForkServer:
         self._ready = False
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self.process = subprocess.Popen(
-                interpreter(modules, hidden, layers, control=theirs.fileno()),
-                pass_fds=[theirs.fileno()],
-                env=environment(modules),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            try:
+                self.process = start_process(
+                    interpreter(modules, hidden, layers, control=theirs.fileno()),
+                    pass_fds=[theirs.fileno()],
+                    env=environment(modules),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+            except OSError:
+                self._control.close()
+                raise
 
     def ready(self) -> None:
         """Wait until the server has booted; raises ServerLost where it does not."""
@@ -148,14 +167,16 @@ class ForkServer:
         return Ended(told["status"], told["peak_kb"] >> 10, told["cpu"])
 
     def close(self) -> None:
-        """End the server and everything that it forked."""
+        """End the server and everything that it forked, at once, and whoever waits for either of them."""
         self.lost = True
-        self._control.close()
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
         try:
-            self.process.wait(5)
-        except subprocess.TimeoutExpired:
+            self.process.wait(_CLOSE_SECONDS if self._ready else 0)
+        except subprocess.TimeoutExpired:  # it boots still, or is in trouble
             self.process.kill()
             self.process.wait()
+        self._control.close()
 
     def _ask(self, request: dict, fds: list[int] = ()) -> dict:
         with self._lock:
@@ -190,6 +211,7 @@ class ColdStart:
     def __init__(self, modules: tuple[str, ...], hidden: list[str], layers: list[str]):
         self.lost = False
         self._command = (modules, hidden, layers)
+        self._lock = threading.Lock()
         self._processes: dict[int, subprocess.Popen] = {}
 
     def ready(self) -> None:
@@ -197,18 +219,12 @@ class ColdStart:
 
     def launch(self, fds: list[int]) -> int:
         """Start a process on the three descriptors of a job, as ``ForkServer.launch`` does."""
-        if self.lost:
-            raise ServerLost("the judge is closing")
-        process = subprocess.Popen(
-            interpreter(*self._command, job=list(fds)),
-            pass_fds=fds,
-            env=environment(self._command[0]),
-            stdin=subprocess.DEVNULL,
-            stdout=fds[2],
-            stderr=fds[2],
-            start_new_session=True,
-        )
-        self._processes[process.pid] = process
+        command, variables = interpreter(*self._command, job=list(fds)), environment(self._command[0])
+        with self._lock:
+            if self.lost:
+                raise ServerLost("the judge is closing")
+            process = start_process(command, pass_fds=fds, env=variables, stdout=fds[2], stderr=fds[2])
+            self._processes[process.pid] = process
         return process.pid
 
     def reap(self, pid: int) -> Ended:
@@ -227,6 +243,8 @@ class ColdStart:
 
     def close(self) -> None:
         """End every process that still runs."""
-        self.lost = True
+        with self._lock:
+            self.lost = True
         for pid in list(self._processes):
-            self.reap(pid)
+            with contextlib.suppress(ServerLost):  # its job has ended meanwhile
+                self.reap(pid)

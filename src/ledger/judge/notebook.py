@@ -14,8 +14,9 @@ from typing import Any
 from ledger import exercises
 from ledger.judge import report
 from ledger.judge.grade import calls_of, fresh_seed, grade
-from ledger.judge.observe import lay_out, observe
-from ledger.judge.outcome import Outcome
+from ledger.judge.guard import output_limit
+from ledger.judge.here import call_all
+from ledger.judge.observe import lay_out
 from ledger.judge.verdicts import ExerciseResult
 
 
@@ -75,15 +76,11 @@ def check(id: str, answer: Callable[..., Any], seed: int | None = None) -> float
 
 
 def run_here(exercise: exercises.Exercise, answer: Callable[..., Any], seed: int) -> ExerciseResult:
-    """Observe every case in this process and grade it."""
+    """Observe every case in this process, within the budgets that hold here, and grade it."""
     start = time.perf_counter()
-    outcomes: list[Outcome] = []
     calls = calls_of(exercise, seed)
-    for call in calls:
-        outcomes.append(observe(answer, call))
-        if outcomes[-1].error == "NotImplementedError":
-            break
-    outcomes += [outcomes[-1]] * (len(calls) - len(outcomes))
+    with output_limit():
+        outcomes = call_all(answer, calls)
     return grade(exercise, seed, calls, outcomes, time.perf_counter() - start)
 
 

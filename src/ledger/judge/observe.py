@@ -5,60 +5,181 @@ same facts in both. Nothing here knows the right value.
 """
 
 import sys
+import time
 import traceback
-from collections.abc import Callable, Mapping
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ledger.count import count, peak_bytes
+from ledger.judge.guard import Spent
 from ledger.judge.outcome import Call, Line, Outcome, Unsupported
+
+#: Seconds that ``observe`` gives to a further call, which counts or measures, before ``time_for`` adds to them.
+FURTHER_SECONDS = 1.5
+#: How many times slower code may be while its memory is traced; 12 was seen, in a loop over the numbers of an array.
+_TRACED = 15
 
 _MESSAGE_CHARS = 500
 _NEST = 8
 _LIBRARY_DIRS = tuple({sys.prefix, sys.base_prefix, str(Path(__file__).parent.parent)})
 
 
+class TooSlow(BaseException):
+    """Ends a further call whose time is up; no ``except Exception`` of the answer catches it."""
+
+
 def observe(function: Callable[..., Any], call: Call) -> Outcome:
-    """Call ``function`` on laid-out copies of ``call.args``; with ``call.counted`` a second time, counted.
+    """Call ``function`` on laid-out copies of ``call.args``; where that returned and ``call`` asks for it, call it once
+    more to measure its memory and once more to count, each for a short time.
 
     Every exception but KeyboardInterrupt becomes part of the outcome.
     """
-    args = {name: lay_out(value, call.layout) for name, value in call.args.items()}
-    peak = None
+    start = time.monotonic()
+    outcome = call_plain(function, call)
+    plain = time.monotonic() - start
+    for name in further_calls(call) if outcome.kind == "returned" else ():
+        outcome = add_further(outcome, FURTHER[name](function, call, time_for(name, FURTHER_SECONDS, plain)))
+    return outcome
+
+
+def call_plain(function: Callable[..., Any], call: Call) -> Outcome:
+    """The outcome of one call, neither counted nor measured."""
     try:
-        if call.counted:
-            value, peak = peak_bytes(function, *args.values())
-        else:
-            value = function(*args.values())
+        args = {name: lay_out(value, call.layout) for name, value in call.args.items()}
+        value = function(*args.values())
+        plain, subclass = simplify(value)
+        return Outcome(
+            "returned",
+            value=plain,
+            subclass=subclass,
+            changed=tuple(name for name in args if not same(args[name], call.args[name])),
+            shares=tuple(name for name in args if shares(value, args[name])),
+            used_torch=sys.modules.get("torch") is not None,
+        )
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         return raised(error)
-    plain, subclass = simplify(value)
-    facts = {
-        "value": plain,
-        "subclass": subclass,
-        "changed": tuple(name for name in args if not same(args[name], call.args[name])),
-        "shares": tuple(name for name in args if shares(value, args[name])),
-        "peak": peak,
-    }
-    if call.counted:
-        facts |= counted_call(function, call)
-    return Outcome("returned", **facts)
 
 
-def counted_call(function: Callable[..., Any], call: Call) -> dict[str, Any]:
-    """The counts of one more call, or nothing where the answer does not run on counted arrays."""
-    args = [lay_out(value, call.layout) for value in call.args.values()]
+def call_counted(function: Callable[..., Any], call: Call, seconds: float | None = None) -> Outcome:
+    """The counts of one call on counted arrays; without a limit of ``seconds``, somebody else must end it."""
+
+    def run(*args: Any) -> Outcome:
+        with time_limit(seconds):
+            value, counts = count(function, *args)
+        return Outcome("returned", counts=counts.to_dict(), counted_value=simplify(value)[0])
+
+    return _further(run, call)
+
+
+def call_measured(function: Callable[..., Any], call: Call, seconds: float | None = None) -> Outcome:
+    """The memory at the height of one call, in bytes; without a limit of ``seconds``, somebody else must end it."""
+
+    def measured(*args: Any) -> str:
+        """Call, and say what kept the memory from being traced meanwhile."""
+        _meddled.clear()
+        function(*args)
+        return ", ".join(_meddled) or ("" if tracemalloc.is_tracing() else "tracemalloc.stop")
+
+    def run(*args: Any) -> Outcome:
+        with time_limit(seconds):
+            meddled, peak = peak_bytes(measured, *args)
+        return Outcome("returned", uncounted=f"it called {meddled}") if meddled else Outcome("returned", peak=peak)
+
+    return _further(run, call)
+
+
+def _further(run: Callable[..., Outcome], call: Call) -> Outcome:
+    """What ``run`` makes of fresh arguments, or why it gave nothing."""
     try:
-        value, counts = count(function, *args)
+        return run(*(lay_out(value, call.layout) for value in call.args.values()))
+    except TooSlow:
+        return Outcome("returned", uncounted="timeout")
+    except Spent as spent:
+        return Outcome("returned", uncounted=spent.kind)
     except KeyboardInterrupt:
         raise
-    except BaseException:
-        return {}
-    return {"counts": counts.to_dict(), "counted_value": simplify(value)[0]}
+    except BaseException as error:
+        name, text = type(error).__name__[:60], text_of(error)
+        return Outcome("returned", uncounted=f"{name}: {text}" if text else name)
+
+
+#: The further calls by name, in the order in which they run: the one that may take long comes last.
+FURTHER: dict[str, Callable[..., Outcome]] = {"peak": call_measured, "counted": call_counted}
+
+
+def further_calls(call: Call) -> list[str]:
+    """The names of the further calls that ``call`` asks for."""
+    return [name for name in FURTHER if getattr(call, name)]
+
+
+def time_for(name: str, seconds: float, plain: float) -> float:
+    """The seconds of a further call after a plain one that took ``plain``: counting can take a hundred times longer and
+    is given up soon, but the memory can always be known."""
+    return seconds + _TRACED * plain if name == "peak" else seconds
+
+
+def add_further(outcome: Outcome, further: Outcome) -> Outcome:
+    """``outcome`` with what a further call found, or why it found nothing."""
+    return replace(
+        outcome,
+        counts=further.counts if outcome.counts is None else outcome.counts,
+        counted_value=further.counted_value if outcome.counts is None else outcome.counted_value,
+        peak=further.peak if outcome.peak is None else outcome.peak,
+        uncounted="; ".join(filter(None, dict.fromkeys((outcome.uncounted, further.uncounted)))),
+    )
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise TooSlow in code that takes longer, at its next call of a function; None is no limit.
+
+    Counted arrays are slow because every operation on them is many calls, so this reaches code that is slow only for
+    being counted, on every system and in every thread.
+    """
+    if seconds is None:
+        yield
+        return
+    end, before = time.monotonic() + seconds, sys.getprofile()
+
+    def look(*event: Any) -> None:
+        if time.monotonic() > end:
+            sys.setprofile(before)
+            raise TooSlow
+
+    sys.setprofile(look)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+#: Which functions of ``tracemalloc`` were called since this was last cleared.
+_meddled: list[str] = []
+
+
+def watch_tracing() -> None:
+    """Note in ``_meddled`` from now on whoever stops the tracing of memory or makes it forget; for good, so only in a
+    process of an answer's own."""
+    for name in ("stop", "reset_peak", "clear_traces"):
+        for module in (tracemalloc, import_module("_tracemalloc")):
+            setattr(module, name, _noting(f"tracemalloc.{name}", getattr(module, name)))
+
+
+def _noting(name: str, function: Callable[[], None]) -> Callable[[], None]:
+    def noted() -> None:
+        _meddled.append(name)
+        function()
+
+    return noted
 
 
 def lay_out(value: Any, layout: str) -> Any:

@@ -33,8 +33,12 @@ class Outcome:
 
     ``stage`` is ``load`` while the cells above and the answer's own cell run, then ``call``. ``changed`` and ``shares``
     name arguments that the call modified and arguments whose memory the result shares. ``subclass`` names the type of a
-    result that is an array but not a plain one. ``counts`` is ``Counts.to_dict()`` of a second, counted call whose
-    result is ``counted_value``; ``peak`` is the bytes at the height of the plain call above those at its start.
+    result that is an array but not a plain one. ``used_torch`` says that torch is loaded where the call ran.
+
+    What further calls found, where ``Call`` asks for them and the first one returned: ``counts`` is
+    ``Counts.to_dict()`` of a counted call whose result is ``counted_value``; ``peak`` is the bytes at the height of
+    another call above those at its start. Either is None where that call gave nothing; ``uncounted`` then says why (an
+    exception, ``timeout``, what ended the process, who stopped the tracing), and the rest is as the first call left it.
     """
 
     kind: str
@@ -48,17 +52,21 @@ class Outcome:
     subclass: str = ""
     counts: dict | None = None
     counted_value: Any = None
+    uncounted: str = ""
     peak: int | None = None
+    used_torch: bool = False
     detail: str = ""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One case to run: arguments by name, how to lay arrays out, and whether to count."""
+    """One case to run: arguments by name, how to lay arrays out, and whether to call once more to count, and to measure
+    the memory at the height."""
 
     args: dict[str, Any]
     layout: str = "plain"
     counted: bool = False
+    peak: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,14 +79,19 @@ class Cell:
 
 @dataclass(frozen=True)
 class Job:
-    """An answer with the cells above it, and the cases to run on it, in order."""
+    """An answer with the cells above it, and the cases to run on it, in order.
+
+    ``count_seconds`` is the time of a further call that counts, and of one that measures beside what the plain call
+    took many times over (``observe.time_for``); neither is part of ``total_seconds``.
+    """
 
     function: str
     cells: tuple[Cell, ...]
     calls: tuple[Call, ...]
     case_seconds: float = 2.0
-    load_seconds: float = 5.0
+    load_seconds: float = 10.0
     total_seconds: float = 20.0
+    count_seconds: float = 4.0
     memory_mb: int = 512
     output_bytes: int = 1 << 20
     result_bytes: int = 64 << 20

@@ -13,7 +13,9 @@ from ledger.judge.verdicts import ExerciseResult
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Replace ``path`` by ``data`` in one step, so that a reader sees the old file or the new one; the mode stays."""
+    """Replace ``path`` by ``data`` in one step, so that a reader sees the old file or the new one. The mode stays, and
+    a link still leads to the file."""
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -35,20 +37,23 @@ class Progress:
     def __init__(self, root: Path):
         self.folder = root / ".ledger"
         self.path = self.folder / "progress.json"
+        self.remark = ""
         self.exercises: dict[str, dict] = self._read()
 
     def _read(self) -> dict[str, dict]:
         """What was kept. A file that cannot be read is moved aside, never overwritten."""
         try:
             data = json.loads(self.path.read_text(encoding="utf-8"))
-            return {id: dict(entry) for id, entry in data["exercises"].items()}
+            return {id: checked(entry) for id, entry in data["exercises"].items()}
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise StateError(f"{self.path} cannot be read: {error.strerror or error}") from None
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            aside = self.path.with_name(f"progress.damaged-{stamp()}.json")
             with contextlib.suppress(OSError):
-                os.replace(self.path, self.path.with_name(f"progress.damaged-{stamp()}.json"))
+                os.replace(self.path, aside)
+                self.remark = f"{self.path} was damaged: it was moved to {aside.name}, and progress starts anew"
             return {}
 
     def record(self, results: Iterable[ExerciseResult]) -> None:
@@ -61,8 +66,7 @@ class Progress:
 
     def hints_seen(self, id: str) -> int:
         """How many hints of an exercise have been shown."""
-        seen = self.exercises.get(id, {}).get("hints", 0)
-        return seen if isinstance(seen, int) else 0
+        return self.exercises.get(id, {}).get("hints", 0)
 
     def saw_hint(self, id: str, level: int) -> None:
         """Note that hint ``level`` was shown."""
@@ -75,6 +79,13 @@ class Progress:
             write_whole(self.path, data.encode())
         except OSError as error:
             raise StateError(f"progress was not kept: {self.path}: {error.strerror or error}") from None
+
+
+def checked(entry: dict) -> dict:
+    """An exercise's entry with what this version knows of it, in the right types; the rest is kept as it is."""
+    kinds = {"verdict": str, "points": int | float, "passed": bool, "hints": int}
+    kept = {key: value for key, value in entry.items() if key not in kinds or isinstance(value, kinds[key])}
+    return kept | ({"hints": max(0, kept["hints"])} if "hints" in kept else {})
 
 
 def stamp() -> str:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from ledger.exercises import Exercise
-from ledger.judge.collect import is_copy, notebooks_under
+from ledger.judge.collect import code_cell, defining, is_copy, notebooks_under
 from ledger.judge.errors import StateError, Unreadable
 from ledger.judge.progress import back_up, write_whole
 
@@ -12,31 +12,35 @@ from ledger.judge.progress import back_up, write_whole
 def reset(exercise: Exercise, root: Path) -> str:
     """Replace the answer cell of ``exercise`` by this version's stub, after a backup; say what was done.
 
-    A cell that is gone is put back in front of its check, or at the end. Every other cell stays as it is. Raises
-    Unreadable for a notebook that cannot be read and StateError where nothing can be written.
+    A cell that is gone is put back in front of its check, or at the end; of several copies one stub is left. Every
+    other cell stays as it is. Raises Unreadable for a notebook that cannot be read and StateError where nothing can be
+    written.
     """
     from ledger.build import fresh_practice
 
     place, fresh = next(
-        (Path(path), notebook) for path, notebook in fresh_practice(root).items() if answer_index(notebook, exercise.id)
+        (Path(path), notebook)
+        for path, notebook in fresh_practice(root).items()
+        if answer_places(notebook, exercise.id)
     )
     path = current_notebook(exercise, root, root / place)
-    stub = fresh["cells"][answer_index(fresh, exercise.id) - 1]
+    stub = fresh["cells"][answer_places(fresh, exercise.id)[0]]
     name = path.relative_to(root)
     if not path.exists():
         write(path, fresh)
         return f"{name} was missing: it is new again."
     notebook = load(path, str(name))
-    at = answer_index(notebook, exercise.id)
-    if at and "".join(notebook["cells"][at - 1]["source"]) == "".join(stub["source"]):
+    places = answer_places(notebook, exercise.id)
+    if [source_of(notebook["cells"][at]) for at in places] == ["".join(stub["source"])]:
         return f"{exercise.id} is the untouched stub already; nothing was changed."
     kept = back_up(path, root)
-    if at:
-        notebook["cells"][at - 1] |= {"source": stub["source"], "outputs": [], "execution_count": None}
-    else:
-        notebook["cells"].insert(check_index(notebook, exercise.id), stub)
+    cells = notebook["cells"]
+    first = places[0] if places else check_place(notebook, exercise.id)
+    notebook["cells"] = [cell for at, cell in enumerate(cells) if at not in places]
+    notebook["cells"].insert(first, stub)
     write(path, notebook)
-    return f"{exercise.id} is the stub again in {name}; the notebook as it was: {kept.relative_to(root)}"
+    copies = f" (its {len(places)} copies became one)" if len(places) > 1 else ""
+    return f"{exercise.id} is the stub again in {name}{copies}; the notebook as it was: {kept.relative_to(root)}"
 
 
 def current_notebook(exercise: Exercise, root: Path, built: Path) -> Path:
@@ -63,27 +67,29 @@ def load(path: Path, name: str) -> dict:
 
 def write(path: Path, notebook: dict) -> None:
     """Write a notebook in one step, in nbformat's layout."""
-    text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
     try:
-        write_whole(path, text.encode())
+        data = json.dumps(notebook, indent=1, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half a character, which JSON can hold and UTF-8 cannot
+        data = json.dumps(notebook, indent=1).encode()
+    try:
+        write_whole(path, data + b"\n")
     except OSError as error:
         raise StateError(f"{path} could not be written: {error.strerror or error}") from None
 
 
-def answer_index(notebook: dict, id: str) -> int:
-    """The place of the answer cell from 1; 0 where there is none."""
-    return next((i for i, cell in enumerate(notebook["cells"], 1) if id in ids_of(cell)), 0)
+def answer_places(notebook: dict, id: str) -> list[int]:
+    """Where the answer stands: the cells with its id and those that define its function, as the judge finds them."""
+    defines = defining(id)
+    cells = [code_cell(at, raw) for at, raw in enumerate(notebook["cells"])]
+    return [c.number for c in cells if c and not c.graded and (id in c.ids or defines.search(c.source))]
 
 
-def check_index(notebook: dict, id: str) -> int:
+def check_place(notebook: dict, id: str) -> int:
     """Where a lost answer cell belongs: in front of its check, else at the end."""
-    cells = notebook["cells"]
-    return next((i for i, cell in enumerate(cells) if f"{id}_check" in ids_of(cell)), len(cells))
+    cells = [code_cell(at, raw) for at, raw in enumerate(notebook["cells"])]
+    return next((cell.number for cell in cells if cell and f"{id}_check" in cell.ids), len(cells))
 
 
-def ids_of(cell: object) -> tuple[str, ...]:
-    """The ids that a raw cell bears."""
-    if not isinstance(cell, dict) or cell.get("cell_type") != "code":
-        return ()
-    nbgrader = (cell.get("metadata") or {}).get("nbgrader") or {}
-    return tuple(i for i in (nbgrader.get("grade_id"), cell.get("id")) if isinstance(i, str))
+def source_of(cell: dict) -> str:
+    """The text of a cell that ``code_cell`` has read."""
+    return "".join(cell.get("source", ""))

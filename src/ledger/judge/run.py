@@ -10,6 +10,7 @@ import math
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -25,13 +26,17 @@ import numpy as np
 
 from ledger.judge import sandbox, wire
 from ledger.judge.launch import PRELOADED, ColdStart, Ended, ForkServer, ServerLost, Servers
+from ledger.judge.observe import add_further, further_calls, time_for
 from ledger.judge.outcome import Call, Job, Outcome, Run, Unsupported
 
 #: Bytes of an answer's output that are kept.
 OUTPUT_KEPT = 4096
 
 _HELLO_SECONDS = 30.0
-_CHILD_KINDS = ("returned", "raised", "missing", "memory", "judge_error")
+_CHILD_KINDS = ("returned", "raised", "missing", "memory")
+#: How the names of folders begin that the self-test plants, and after how many seconds one is taken for left.
+_PLANTED = "ledger-judge-"
+_LEFT_SECONDS = 300
 
 
 class IsolationError(RuntimeError):
@@ -140,10 +145,11 @@ def modules_of(job: Job) -> tuple[str, ...]:
 class Worker:
     """The judge's ends of one process: what it is sent, what it replies and what it prints."""
 
-    def __init__(self, launcher: ForkServer | ColdStart, output_bytes: int, kept: bytearray):
+    def __init__(self, launcher: ForkServer | ColdStart, output_bytes: int, printed: bytearray):
         self.launcher = launcher
         self.output_left = output_bytes
-        self._kept = kept
+        self.kept: set[int] = set()  # the numbers of the calls whose inputs it has and keeps
+        self._printed = printed
         self._pending: deque[memoryview] = deque()
         self._reader = wire.FrameReader(0)
         self._output_open = True
@@ -169,7 +175,7 @@ class Worker:
         """The next frame of the process, whose arrays are at most ``max_bytes``.
 
         Raises Stopped with ``timeout``, ``output`` (more printed than allowed) or ``died``; WireError and TooLarge as
-        the wire does.
+        the wire does. What was sent before too much was printed is returned first: ``flooded`` is true then.
         """
         self._reader.max_bytes = max_bytes
         deadline = time.monotonic() + seconds
@@ -177,15 +183,16 @@ class Worker:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise Stopped("timeout")
-            events = dict(self._poll(left))
-            if self._output in events:
-                self._drain()
+            flooded = self.flooded
+            events = dict(self._poll(0 if flooded else left))
             if self._job in events:
                 self._write()
             frame = self._read() if self._reply in events else None
+            self._drain()
             if frame:
-                self._drain()
                 return frame
+            if flooded and self._reply not in events:
+                raise Stopped("output")
 
     def _read(self) -> wire.Frame | None:
         try:
@@ -193,7 +200,8 @@ class Worker:
         except BlockingIOError:
             return None
         if not count:
-            raise Stopped("died")
+            self._drain()
+            raise Stopped("output" if self.flooded else "died")
         return self._reader.advance(count)
 
     def _poll(self, seconds: float) -> list[tuple[int, int]]:
@@ -218,24 +226,26 @@ class Worker:
             self._pending.popleft()
 
     def _drain(self) -> None:
-        """Take what was printed; only the first bytes are kept. Raises Stopped where it is more than allowed."""
-        while self._output_open:
+        """Take what was printed, until it is more than allowed; only the first bytes are kept."""
+        while self._output_open and not self.flooded:
             try:
                 data = os.read(self._output, 1 << 16)
             except BlockingIOError:
                 return
             self._output_open = bool(data)
-            self._kept += data[: max(0, OUTPUT_KEPT - len(self._kept))]
+            self._printed += data[: max(0, OUTPUT_KEPT - len(self._printed))]
             self.output_left -= len(data)
-            if self.output_left < 0:
-                raise Stopped("output")
+
+    @property
+    def flooded(self) -> bool:
+        """Whether more was printed than allowed."""
+        return self.output_left < 0
 
     def end(self) -> Ended:
         """End the process, keep the rest of what it printed, and say how it ended."""
         try:
             ended = self.launcher.reap(self.pid)
-            with contextlib.suppress(Stopped):
-                self._drain()
+            self._drain()
             return ended
         finally:
             self._close_pipes()
@@ -257,26 +267,50 @@ class Session:
         self._deadline = math.inf
         self._printed = bytearray()
         self._output_left = job.output_bytes
+        self._cell = -1
+        self._took: dict[int, float] = {}  # seconds of each plain call
         self._result = Run([])
 
     def run(self) -> Run:
-        """Every call of the job in order."""
+        """Every call of the job in order, then the further calls that count and measure."""
         start = time.monotonic()
+        outcomes = self._result.outcomes
         try:
             for number, call in enumerate(self.job.calls):
-                self._result.outcomes.append(self._final or self._outcome(number, call))
+                outcomes.append(self._final or self._outcome(number, call))
+            self._result.output = wire.plain(self._printed.decode("utf-8", "replace"))
+            self._grant_further()
+            for number, call in enumerate(self.job.calls):
+                for how in further_calls(call) if outcomes[number].kind == "returned" else ():
+                    outcomes[number] = self._further(number, call, how, outcomes[number])
         finally:
             self._end()
-        self._result.output = self._printed.decode("utf-8", "replace")
         self._result.seconds = time.monotonic() - start
         return self._result
 
-    def _outcome(self, number: int, call: Call) -> Outcome:
+    def _grant_further(self) -> None:
+        """Give the further calls time and output of their own, and a new process where the job was ended: what they
+        use, and what came before, is not held against them."""
+        self._final, self._deadline, self._output_left = None, math.inf, self.job.output_bytes
+        if self._worker:
+            self._worker.output_left = self._output_left
+
+    def _further(self, number: int, call: Call, how: str, before: Outcome) -> Outcome:
+        """``before`` with what a further call found, or why it found nothing. A fault of the judge is the outcome."""
+        if before.kind != "returned":
+            return before
+        found = self._outcome(number, call, how)
+        self._final = None
+        if found.kind == "judge_error":
+            return found
+        return add_further(before, replace(found, uncounted=found.uncounted or why_uncounted(found)))
+
+    def _outcome(self, number: int, call: Call, how: str = "plain") -> Outcome:
         """The outcome of one call, whatever happens."""
         try:
             if self._worker is None:
                 self._begin()
-            return self._final or self._call(number, call)
+            return self._final or self._call(number, call, how)
         except wire.TooLarge as large:
             self._end()
             return too_large(large, self.job.result_bytes)
@@ -301,7 +335,7 @@ class Session:
         cells = [[cell.file, cell.source] for cell in self.job.cells]
         self._worker.send({"function": self.job.function, "cells": cells, **limits_of(self.job)})
         self._result.layers = hello(self._worker)
-        message = self._receive(self.job.load_seconds).message
+        message = self._loaded()
         try:
             notes = [wire.text(note, 300) for note in message["notes"][:20]]
             outcome = message["outcome"]
@@ -311,29 +345,55 @@ class Session:
         if outcome is not None:
             self._final = wire.outcome_from_wire(wire.Frame(outcome, []), _CHILD_KINDS)
 
-    def _call(self, number: int, call: Call) -> Outcome:
-        """Send one call and take its outcome. A counted call runs twice and so has twice the time."""
+    def _loaded(self) -> dict:
+        """What the process says of loading, after it has named each cell that it began."""
+        start, self._cell = time.monotonic(), -1
+        while True:
+            message = self._receive(self.job.load_seconds, start=start).message
+            if "cell" not in message:
+                self._refuse_flood()
+                return message
+            if message["cell"] != self._cell + 1:
+                raise wire.WireError("not the next cell")
+            self._cell += 1
+
+    def _call(self, number: int, call: Call, how: str) -> Outcome:
+        """Send one call, ``plain`` or a further one, and take its outcome."""
         self._stage = "call"
-        try:
-            message, leaves = wire.call_to_wire(call)
-        except wire.WireError as error:
-            return Outcome("judge_error", detail=str(error))
-        self._worker.send({"number": number, "call": message}, leaves)
-        times = 2 if call.counted else 1
-        reply = self._receive(times * self.job.case_seconds, times * self.job.result_bytes)
+        message, leaves = {"number": number, "how": how}, []
+        if number not in self._worker.kept:
+            try:
+                message["call"], leaves = wire.call_to_wire(call)
+            except wire.WireError as error:
+                return Outcome("judge_error", detail=str(error))
+        self._worker.send(message, leaves)
+        if further_calls(call):
+            self._worker.kept.add(number)
+        start, seconds = time.monotonic(), self.job.case_seconds
+        if how != "plain":
+            seconds = time_for(how, self.job.count_seconds, self._took[number])
+        reply = self._receive(seconds, self.job.result_bytes)
+        self._refuse_flood()
+        if how == "plain":
+            self._took[number] = time.monotonic() - start
         if reply.message.get("number") != number or type(reply.message.get("outcome")) is not dict:
             raise wire.WireError("not the outcome of this call")
         return wire.outcome_from_wire(wire.Frame(reply.message["outcome"], reply.leaves), _CHILD_KINDS)
 
-    def _receive(self, seconds: float, max_bytes: int = 0) -> wire.Frame:
-        """The next frame, within ``seconds`` and what is left of the job's own time."""
-        left = self._deadline - time.monotonic()
+    def _refuse_flood(self) -> None:
+        if self._worker.flooded:
+            raise Stopped("output")
+
+    def _receive(self, seconds: float, max_bytes: int = 0, start: float | None = None) -> wire.Frame:
+        """The next frame, within ``seconds`` from ``start`` (from now) and what is left of the job's own time."""
+        now = time.monotonic()
+        end = (now if start is None else start) + seconds
         try:
-            return self._worker.receive(min(seconds, left), max_bytes)
+            return self._worker.receive(min(end, self._deadline) - now, max_bytes)
         except Stopped as stopped:
             if stopped.kind == "timeout":
                 all_cases = f"{self.job.total_seconds:g} s for all cases together"
-                raise Stopped("timeout", f"{seconds:g} s" if seconds <= left else all_cases) from None
+                raise Stopped("timeout", f"{seconds:g} s" if end <= self._deadline else all_cases) from None
             raise
 
     def _stopped(self, stopped: Stopped) -> Outcome:
@@ -347,6 +407,8 @@ class Session:
             kind, detail = why_it_died(ended, limits_of(self.job)["cpu_seconds"])
         elif kind == "output":
             detail = f"more than {self.job.output_bytes:,} bytes"
+        if self._stage == "load" and 0 <= self._cell < len(self.job.cells) - 1:
+            detail += f", while {self.job.cells[self._cell].file} ran, above the answer"
         outcome = Outcome(kind, self._stage, detail=detail)
         if kind in ("timeout", "output"):
             self._final = replace(outcome, detail="not run" if self._stage == "call" else detail)
@@ -370,7 +432,18 @@ class Session:
 
 def limits_of(job: Job) -> dict[str, int]:
     """The limits that a job's process sets itself: memory beyond the start in MB, CPU time in whole seconds."""
-    return {"memory_mb": job.memory_mb, "cpu_seconds": math.ceil(job.total_seconds) + 1}
+    further = [how for call in job.calls for how in further_calls(call)]
+    seconds = job.total_seconds + sum(time_for(how, job.count_seconds, job.case_seconds) for how in further)
+    return {"memory_mb": job.memory_mb, "cpu_seconds": math.ceil(seconds) + 1}
+
+
+def why_uncounted(outcome: Outcome) -> str:
+    """Why a further call gives nothing, in a few words; nothing where it gives something."""
+    if outcome.kind == "returned":
+        return outcome.value.why if isinstance(outcome.value, Unsupported) else ""
+    if outcome.error:
+        return f"{outcome.error}: {outcome.message}".removesuffix(": ")
+    return "timeout" if outcome.kind == "timeout" else f"{outcome.kind}: {outcome.detail}"
 
 
 def hello(worker: Worker) -> tuple[str, ...]:
@@ -390,9 +463,7 @@ def too_large(large: wire.TooLarge, allowed: int) -> Outcome:
     tree = outcome.get("value") if isinstance(outcome, dict) else None
     kind = tree[0] if isinstance(tree, list) and tree and isinstance(tree[0], str) else ""
     name = {"array": "ndarray", "tensor": "torch.Tensor"}.get(kind, kind[:20] or "result")
-    # Without the result of the counted call, which is in the same frame.
-    nbytes = large.sizes[0] if kind in ("array", "tensor") else sum(large.sizes)
-    why = f"a result of {nbytes / 1e6:,.0f} MB; the judge takes {allowed / 1e6:,.0f} MB"
+    why = f"a result of {sum(large.sizes) / 1e6:,.0f} MB; the judge takes {allowed / 1e6:,.0f} MB"
     return Outcome("returned", value=Unsupported(name, why))
 
 
@@ -411,14 +482,24 @@ def why_it_died(ended: Ended, cpu_seconds: int) -> tuple[str, str]:
         return "crash", f"signal {number}"
 
 
+def take_away_left_folders() -> None:
+    """Remove what the self-test of a judge that was killed has left."""
+    for folder in os.scandir(tempfile.gettempdir()):
+        if folder.name.startswith(_PLANTED):
+            with contextlib.suppress(OSError):
+                if time.time() - folder.stat(follow_symlinks=False).st_mtime > _LEFT_SECONDS:
+                    shutil.rmtree(folder)
+
+
 def self_test(launcher: ForkServer | ColdStart, memory_mb: int = 64) -> Isolation:
     """Try everything forbidden in a jailed process, on files and sockets planted for it.
 
     Raises ServerLost where no process starts.
     """
     launcher.ready()
+    take_away_left_folders()
     with (
-        tempfile.TemporaryDirectory(prefix="ledger-judge-") as folder,
+        tempfile.TemporaryDirectory(prefix=_PLANTED) as folder,
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.socket(socket.AF_UNIX) as unix,
     ):
@@ -427,9 +508,11 @@ def self_test(launcher: ForkServer | ColdStart, memory_mb: int = 64) -> Isolatio
         address = os.path.join(folder, "socket")
         unix.bind(address)
         unix.listen()
-        source = os.path.abspath(wire.__file__)
+        own = Path(wire.__file__).resolve()
+        copies = [copy for copy in sandbox.course_copies(sys.path) if copy not in own.parents]
+        sources = [str(own), *(str(path) for copy in copies for path in list(copy.rglob("*.py"))[:1])]
         port = server.getsockname()[1]
-        targets = sandbox.Targets(str(planted), folder, source, port, address, os.getpid(), memory_mb)
+        targets = sandbox.Targets(str(planted), folder, sources, port, address, os.getpid(), memory_mb)
         worker = Worker(launcher, 1 << 20, bytearray())
         try:
             worker.send({"probe": targets._asdict(), "memory_mb": memory_mb, "cpu_seconds": 10})

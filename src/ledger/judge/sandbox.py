@@ -205,6 +205,33 @@ def hidden_paths(extra: Iterable[str | os.PathLike] = ()) -> list[str]:
     return [os.path.realpath(path) for path in (package, *inside, Path.home(), *extra)]
 
 
+def course_copies(roots: Iterable[str | os.PathLike]) -> list[Path]:
+    """Every other place from which this course could be imported, by its package: in ``roots``, folders of libraries,
+    and in the site-packages below them."""
+    folders = [place for root in roots if os.path.isdir(root) for place in (root, *_site_packages(root))]
+    parts = ("exercises", "reference", "account", "judge")
+    found = (os.path.realpath(os.path.join(folder, "ledger")) for folder in folders)
+    return [Path(path) for path in dict.fromkeys(found) if any(os.path.isdir(os.path.join(path, p)) for p in parts)]
+
+
+def _site_packages(root: str | os.PathLike) -> list[str]:
+    """The folders for installed packages in ``root``, and in those in it that belong to a version of Python."""
+    names = os.listdir(root)
+    found = [name for name in names if name.endswith("-packages")]
+    for version in (name for name in names if name.startswith("python3")):
+        found += [os.path.join(version, name) for name in ("site-packages", "dist-packages")]
+    return [os.path.join(root, name) for name in found]
+
+
+def around(package: Path) -> list[Path]:
+    """What to hide with a package of the course: where it lies as source, the folder that it is imported from and the
+    course around that."""
+    source = package.parent
+    if source.name.endswith("-packages"):
+        return [package]
+    return [package, source, source.parent] if source.name == "src" else [package, source]
+
+
 def readable(roots: Iterable[str], hidden: Iterable[str]) -> tuple[list[str], list[str]]:
     """What of ``roots`` may be read: ``(whole, listed)``, folders to read entirely and folders to list only.
 
@@ -442,12 +469,13 @@ class Probe(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """What the probes aim at, planted by the judge outside the jail: a file and a folder of its own, a source file of
-    this package, two listening sockets, and a process to signal."""
+    """What the probes aim at, planted by the judge outside the jail: a file and a folder of its own, two listening
+    sockets, and a process to signal; and a source file of each copy of the course, of this one
+    first."""
 
     file: str
     folder: str
-    source: str
+    sources: list[str]
     port: int
     unix: str
     process: int
@@ -464,7 +492,10 @@ def self_test(targets: Targets) -> list[Probe]:
         ("raise a limit", "limits", lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1, 1))),
         ("read a file", "landlock", lambda: Path(targets.file).read_bytes()),
         ("list a folder", "landlock", lambda: os.listdir(targets.folder)),
-        ("read the course's code", "landlock", lambda: Path(targets.source).read_bytes()),
+        *(
+            ("read the course's code" + f", {source}" * bool(number), "landlock", Path(source).read_bytes)
+            for number, source in enumerate(targets.sources)
+        ),
         ("open a file for writing", "landlock", lambda: os.close(os.open(targets.file, os.O_WRONLY))),
         ("make a file", "landlock", lambda: open(os.path.join(targets.folder, "made"), "x").close()),
         ("rename a file", "landlock", lambda: os.rename(targets.file, targets.file)),

@@ -21,12 +21,14 @@ import socket
 import sys
 import traceback
 import types
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any, NoReturn
 
 import ledger
 from ledger.judge import sandbox, wire
-from ledger.judge.load import CellEnds, load
-from ledger.judge.observe import observe, raised
+from ledger.judge.load import QUIET, load
+from ledger.judge.observe import FURTHER, call_plain, further_calls, raised, watch_tracing
 from ledger.judge.outcome import Call, Cell, Outcome
 
 #: What of the course an answer may import, each with everything below it.
@@ -48,8 +50,12 @@ def main() -> None:
     control = socket.socket(fileno=config["control"]) if "control" in config else None
     try:
         preload(config["preload"])
-        hide_course()
-        whole, listed = sandbox.readable(sandbox.library_paths(), config["hidden"])
+        libraries = sandbox.library_paths()
+        copies = sandbox.course_copies(libraries)
+        hidden = [path for copy in copies for path in sandbox.around(copy)]
+        hide_course(copies)
+        watch_tracing()
+        whole, listed = sandbox.readable(libraries, [*config["hidden"], *hidden])
         wanted = "landlock" in config["layers"]
         ruleset = sandbox.landlock_ruleset(whole, listed, ["/dev/null"]) if wanted else None
     except Exception as error:
@@ -83,30 +89,24 @@ def preload(modules: list[str]) -> None:
         del sys.modules[name]
 
 
-def hide_course() -> None:
-    """Make the rest of ``ledger`` unimportable, and what notebooks call of it harmless."""
-    source = os.path.dirname(os.path.dirname(os.path.abspath(ledger.__file__)))
-    if os.path.basename(source) not in ("site-packages", "dist-packages"):
-        sys.path[:] = [path for path in sys.path if os.path.realpath(path) != os.path.realpath(source)]
-        sys.path_importer_cache.clear()
+def hide_course(copies: list[Path]) -> None:
+    """Make the rest of ``ledger`` unimportable, from any of its ``copies``, and what notebooks call of it harmless."""
+    sources = {str(copy.parent) for copy in copies if not copy.parent.name.endswith("-packages")}
+    sys.path[:] = [path for path in sys.path if os.path.realpath(path) not in sources]
+    sys.path_importer_cache.clear()
+    # An editable install may have a finder of its own.
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder is PathFinder or not finds_course(finder)]
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] == "ledger" and hasattr(module, "__path__"):
             module.__path__ = []
-    ledger.check = ledger.hint = lambda *arguments, **options: None
-    ledger.case = lambda *arguments, **options: NoInputs()
+    vars(ledger).update(QUIET)
 
 
-class NoInputs:
-    """Stands for the inputs that ``case`` gives in a notebook. A cell may keep it; the cell ends where it is used."""
-
-    def __iter__(self) -> NoReturn:
-        raise CellEnds("case(), whose inputs are not there while an answer is graded")
-
-    def __getattr__(self, name: str) -> NoReturn:
-        iter(self)
-
-    def __getitem__(self, index: object) -> NoReturn:
-        iter(self)
+def finds_course(finder: Any) -> bool:
+    """Whether an import hook knows of ``ledger``."""
+    with contextlib.suppress(Exception):
+        return finder.find_spec("ledger", None) is not None
+    return False
 
 
 def serve_forks(control: socket.socket, ruleset: int | None, layers: tuple[str, ...]) -> NoReturn:
@@ -244,36 +244,47 @@ def run_job(function: str, cells: list[Cell], reader: wire.FrameReader) -> NoRet
     module = sys.modules["__main__"] = types.ModuleType("__main__")
     # Room to say so when an answer has used up its memory.
     reserve = mmap.mmap(-1, _RESERVE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    loaded = load(cells, function, module.__dict__)
+    loaded = load(cells, function, module.__dict__, lambda number: wire.send(REPLY, {"cell": number}))
     if loaded.outcome and loaded.outcome.kind == "memory":
         reserve.close()
     message = wire.outcome_to_wire(loaded.outcome)[0] if loaded.outcome else None
     wire.send(REPLY, {"outcome": message, "notes": [note[:300] for note in loaded.notes[:20]]})
+    kept: dict[int, Call] = {}  # those that will be made again
     while loaded.function:
         try:
             frame = wire.receive(JOB, reader)
         except EOFError:
             break
-        number = frame.message["number"]
+        number, how = frame.message["number"], frame.message["how"]
         try:
-            outcome = answer(loaded.function, wire.call_from_wire(wire.Frame(frame.message["call"], frame.leaves)))
-            message, leaves = wire.outcome_to_wire(outcome)
+            if "call" in frame.message:
+                call = wire.call_from_wire(wire.Frame(frame.message["call"], frame.leaves))
+                if further_calls(call):
+                    kept[number] = call
+            else:
+                call = kept[number]
+            reply = reply_to(number, answer(loaded.function, call, how))
         except MemoryError:
             reserve.close()
-            message, leaves = wire.outcome_to_wire(Outcome("memory", error="MemoryError"))
-        except BaseException as error:
-            failed = Outcome("judge_error", detail=f"while the result was noted: {type(error).__name__}: {error}"[:500])
-            message, leaves = wire.outcome_to_wire(failed)
-        wire.send(REPLY, {"number": number, "outcome": message}, leaves)
+            reply = reply_to(number, Outcome("memory", error="MemoryError"))
+        except BaseException as error:  # the answer has changed NumPy, or its result is none that can be read
+            reply = reply_to(number, raised(error))
+        wire.write(REPLY, reply)
     os._exit(0)
 
 
-def answer(function: Any, call: Call) -> Outcome:
-    """One call; a KeyboardInterrupt of the answer's own is an exception like any other here."""
+def answer(function: Any, call: Call, how: str) -> Outcome:
+    """One call, ``plain`` or a further one; a KeyboardInterrupt of the answer's own is an exception like any other."""
     try:
-        return observe(function, call)
+        return call_plain(function, call) if how == "plain" else FURTHER[how](function, call)
     except KeyboardInterrupt as error:
         return raised(error)
+
+
+def reply_to(number: int, outcome: Outcome) -> list[memoryview]:
+    """The frame that answers the call of this number, ready to be written."""
+    message, leaves = wire.outcome_to_wire(outcome)
+    return wire.frame_bytes({"number": number, "outcome": message}, leaves)
 
 
 def probe(targets: sandbox.Targets) -> NoReturn:

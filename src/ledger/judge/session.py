@@ -10,21 +10,31 @@ from importlib.util import find_spec
 
 from ledger.judge.collect import Submission
 from ledger.judge.grade import calls_of, grade
+from ledger.judge.here import Here
 from ledger.judge.outcome import Call, Job, Outcome, Run
 from ledger.judge.run import Runner
 from ledger.judge.verdicts import CaseResult, ExerciseResult
 
 
-def grade_all(submissions: Iterable[Submission], runner: Runner, seed: int) -> Iterator[ExerciseResult]:
-    """Grade each submission, two at a time, and yield the results in order."""
-    with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
+def grade_all(submissions: Iterable[Submission], runner: Runner | Here, seed: int) -> Iterator[ExerciseResult]:
+    """Grade each submission, two at a time where the runner can, and yield the results in order."""
+    if isinstance(runner, Here):
+        yield from (grade_one(submission, runner, seed) for submission in submissions)
+        return
+    pool = ThreadPoolExecutor(min(2, os.cpu_count() or 1))
+    try:
         yield from pool.map(lambda submission: grade_one(submission, runner, seed), submissions)
+    except BaseException:
+        runner.close()  # what still runs ends now, so that nobody waits for it
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def grade_one(submission: Submission, runner: Runner, seed: int) -> ExerciseResult:
+def grade_one(submission: Submission, runner: Runner | Here, seed: int) -> ExerciseResult:
     """Run one answer apart and grade it; the judge's own failure is a verdict of its own."""
     exercise = submission.exercise
-    lacking = [name for name in exercise.needs if find_spec(name) is None]
+    lacking = [name for name in exercise.needs if not installed(name)]
     if submission.problem or lacking:
         verdict = "error" if submission.broken else "missing" if submission.problem else "skipped"
         return without_run(submission, verdict, submission.problem or f"this needs {', '.join(lacking)}")
@@ -41,6 +51,14 @@ def grade_one(submission: Submission, runner: Runner, seed: int) -> ExerciseResu
         remarks = []
     result.notes, result.where = [*submission.notes, *remarks], submission.where
     return result
+
+
+def installed(name: str) -> bool:
+    """Whether a package is here; in a browser looking for torch raises a sentence."""
+    try:
+        return find_spec(name) is not None
+    except ImportError:
+        return False
 
 
 def notes_on(submission: Submission, run: Run, call: Call) -> list[str]:

@@ -45,6 +45,12 @@ _TORCH_AS_INT = {
 _TORCH_PLAIN = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 _TORCH_PLAIN += ("complex64", "complex128")
 _SHORT, _LONG = 200, 2000
+#: What no text from an answer may hold: escape sequences of terminals whole, then every other control character but
+#: tab and line end, and the marks that turn the direction of text around.
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+_CONTROL = dict.fromkeys(
+    [*range(9), *range(11, 32), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
+)
 
 
 class WireError(ValueError):
@@ -299,20 +305,25 @@ def _index(value: Any) -> int:
 
 def text(value: Any, length: int) -> str:
     """A string of at most ``length`` characters that every terminal and file can take."""
-    return _checked(value, str)[:length].encode("utf-8", "replace").decode()
+    return plain(_checked(value, str)[:length])
+
+
+def plain(value: str) -> str:
+    """``value`` without what a terminal would act on, and without lone surrogates."""
+    return _ESCAPE.sub("", value).translate(_CONTROL).encode("utf-8", "replace").decode()
 
 
 def call_to_wire(call: Call) -> tuple[dict, list[np.ndarray]]:
     """A call as a message and its leaves; raises WireError where an argument cannot cross."""
     encoder = Encoder(strict=True)
     tree = encoder.tree(call.args)
-    return {"args": tree, "layout": call.layout, "counted": call.counted}, encoder.leaves
+    return {"args": tree, "layout": call.layout, "counted": call.counted, "peak": call.peak}, encoder.leaves
 
 
 def call_from_wire(frame: Frame) -> Call:
     """The call that a frame holds."""
     message = frame.message
-    return Call(value_of(message["args"], frame.leaves), message["layout"], message["counted"])
+    return Call(value_of(message["args"], frame.leaves), message["layout"], message["counted"], message["peak"])
 
 
 def outcome_to_wire(outcome: Outcome) -> tuple[dict, list[np.ndarray]]:
@@ -331,6 +342,8 @@ def outcome_to_wire(outcome: Outcome) -> tuple[dict, list[np.ndarray]]:
         "subclass": outcome.subclass[:_SHORT],
         "counts": encoder.tree(outcome.counts),
         "peak": outcome.peak,
+        "uncounted": outcome.uncounted[:_SHORT],
+        "used_torch": outcome.used_torch,
         "detail": outcome.detail[:_LONG],
     }
     return message, encoder.leaves
@@ -360,6 +373,8 @@ def outcome_from_wire(frame: Frame, kinds: tuple[str, ...] = KINDS) -> Outcome:
             subclass=text(message["subclass"], _SHORT),
             counts=counts if counts is None else _checked(counts, dict),
             peak=peak if peak is None else _checked(peak, int),
+            uncounted=text(message["uncounted"], _SHORT),
+            used_torch=_checked(message["used_torch"], bool),
             detail=text(message["detail"], _LONG),
         )
     except WireError:
@@ -473,7 +488,12 @@ def _no_constant(name: str) -> Any:
 
 def send(fd: int, message: dict, leaves: list[np.ndarray] = ()) -> None:
     """Write a frame to a blocking descriptor."""
-    for buffer in frame_bytes(message, leaves):
+    write(fd, frame_bytes(message, leaves))
+
+
+def write(fd: int, frame: list[memoryview]) -> None:
+    """Write the buffers of a frame to a blocking descriptor."""
+    for buffer in frame:
         while buffer:
             buffer = buffer[os.write(fd, buffer) :]
 

@@ -11,6 +11,8 @@ import numpy as np
 
 #: Bytes below which a lesson's largest arrays and an open JupyterLab crowd each other.
 SMALL_MEMORY = 4e9
+#: What the libraries under NumPy's products read, at its import, for the number of threads; the first one set holds.
+THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 class Row(NamedTuple):
@@ -52,7 +54,12 @@ def _cores_state(in_browser: bool) -> str:
     if in_browser:
         return "1: a browser gives Python one thread"
     cores = _cores()
-    return f"{cores}: products run on all of them, NumPy's other operations on one" if cores else "unknown"
+    if not cores:
+        return "unknown"
+    for name in THREAD_LIMITS:
+        if (threads := os.environ.get(name, "")).isdecimal():
+            return f"{cores}: {name} keeps NumPy's products to {threads}, its other operations run on one"
+    return f"{cores}: products run on all of them, NumPy's other operations on one"
 
 
 def _cores() -> int | None:
@@ -116,5 +123,5 @@ def _triton_state(gpu: bool, in_browser: bool) -> str:
 
 def _browser_state(in_browser: bool) -> str:
     if in_browser:
-        return "yes (Pyodide): everything in NumPy runs; save often, and copy finished answers out"
+        return "yes (Pyodide): everything in NumPy runs; download_answers() takes your answers out"
     return "no: Python runs on this computer"

@@ -8,7 +8,7 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 # Okabe and Ito's colours, told apart by colour-blind readers; the darker of each pair where text is set in it.
@@ -196,14 +196,20 @@ class Explorer:
         """Draw onto the empty ``fig`` for the controls' ``values``."""
         raise NotImplementedError
 
+    def follow(self, name: str, value: Any) -> Mapping[str, Any]:
+        """What other controls are set to when control ``name`` is set to ``value``; nothing unless a subclass says."""
+        return {}
+
     def figure(self, **values):
-        """The figure for ``values``; a control that is not named keeps its first value.
+        """The figure for ``values``; a control that is not named keeps its first value, or follows one that is.
 
         Raises ValueError for a name that is no control.
         """
         first = {name: control.value for name, control in self.controls().items()}
         if unknown := values.keys() - first.keys():
             raise ValueError(f"{type(self).__name__} has no {sorted(unknown)}; it has: {', '.join(first)}")
+        for name, value in values.items():
+            first |= self.follow(name, value)
         fig = new_figure(*self.size, alt=self.title)
         with style():
             self.draw(fig, **(first | values))
@@ -242,12 +248,23 @@ class Explorer:
             layout=ipywidgets.Layout(width="100%", max_width=f"{size['width']}px", height="auto"),
         )
 
+        following = False
+
         # One image whose bytes change: nothing is cleared, so nothing flickers and no output is ever added.
-        def redraw(_):
+        def redraw(name, change):
+            nonlocal following
+            if following:
+                return
+            following = True
+            try:
+                for other, value in self.follow(name, change.new).items():
+                    controls[other].value = value
+            finally:
+                following = False
             picture.value = png(self.figure(**{name: control.value for name, control in controls.items()}))
 
-        for control in controls.values():
-            control.observe(redraw, names="value")
+        for name, control in controls.items():
+            control.observe(partial(redraw, name), names="value")
         row = ipywidgets.Box(
             list(controls.values()),
             layout=ipywidgets.Layout(flex_flow="row wrap", grid_gap="2px 28px", padding="0 0 6px 6px"),

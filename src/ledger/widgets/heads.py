@@ -61,9 +61,9 @@ def packed_weight(num_heads: int, nope_dim: int, value_dim: int, latent_dim: int
     x_keys = left + wide + 1.0
     x_values = x_keys + wide + 0.8
     alt = f"kv_b, {num_heads * per_head:,} rows by {latent_dim:,}, cut into a key and a value matrix for each head"
-    fig, ax = _canvas(x_values + max(value_dim * unit, 1.9), top + pitch * len(shown) + gap - 0.12, alt)
+    fig, ax = _canvas(x_values + max(value_dim * unit, 2.3), top + pitch * len(shown) + gap - 0.12, alt)
 
-    for x, text in ((left, "kv_b, as stored"), (x_keys, "w_kc: keys"), (x_values, "w_vc: values, turned")):
+    for x, text in ((left, "kv_b, as stored"), (x_keys, "w_kc: keys"), (x_values, "w_vc: values, transposed")):
         _label(ax, x, 0.2, text, fontsize=11, fontweight="bold", va="center")
     y_packed = top + (pitch - per_head * unit) * len(shown) / 2 - 0.2
     for place, head in enumerate(shown):
@@ -188,9 +188,10 @@ def family_bars(schemes: Sequence[Scheme], title: str = ""):
     return fig
 
 
-HEAD_STEPS = (8, 16, 32, 40, 64, 96, 128, 192, 256)
-NOPE_STEPS = (32, 64, 128, 192, 256, 384, 512)
-KV_GROUPS = 8
+# Every model's own number is among the steps; four groups divide each number of heads.
+HEAD_STEPS = tuple(sorted({8, 16, 32, 64, 128, 192, 256} | {shape.num_heads for shape in MODELS.values()}))
+NOPE_STEPS = tuple(sorted({32, 64, 128, 256, 384, 512} | {shape.nope_dim for shape in MODELS.values()}))
+KV_GROUPS = 4
 
 
 def query_width(shape: Model) -> int:
@@ -217,6 +218,11 @@ class HeadsExplorer(Explorer):
             "cached_tokens": Steps("cached tokens", powers_of_two(1024, 131072), 4096),
             "nope_dim": Steps("nope_dim", NOPE_STEPS, 128),
         }
+
+    def follow(self, name, value):
+        if name != "model":
+            return {}
+        return {"num_heads": MODELS[value].num_heads, "nope_dim": MODELS[value].nope_dim}
 
     def draw(self, fig, model: str, num_heads: int, cached_tokens: int, nope_dim: int) -> None:
         """``model`` is a published name; the widths that no control sets are that model's."""

@@ -1,0 +1,66 @@
+"""Budgets of whole cells: in a browser nothing else can end a loop that never ends, or a flood of output."""
+
+import sys
+from typing import Any
+
+from ledger.judge.guard import Limit, Spent, output_limit
+
+#: Seconds that a cell may run.
+SECONDS = 20.0
+
+_budget = {"seconds": SECONDS}
+
+
+def message() -> str:
+    """What a cell says that was ended for its time."""
+    seconds = _budget["seconds"]
+    return (
+        f"Stopped after {seconds:g} s, the time that a cell has in the browser: a loop without an end ends like this. "
+        "What was defined stays, and the next cell works.\n"
+        f"A cell that needs longer: from ledger import allow; allow({6 * seconds:g}). "
+        "One long call into compiled code, such as a huge matrix product, cannot be stopped: "
+        "for that, restart the kernel (Kernel menu)."
+    )
+
+
+def allow(seconds: float) -> None:
+    """Give this cell and every later one ``seconds`` to run in the browser; elsewhere a cell has all the time it needs.
+
+    Raises ValueError unless ``seconds`` is above 0.
+    """
+    if not seconds > 0:
+        raise ValueError("allow(seconds) wants a number above 0")
+    _budget["seconds"] = float(seconds)
+    limit = Limit.current()
+    if limit is not None:
+        limit.message = message()
+        limit.extend(float(seconds))
+
+
+def failed(error: BaseException) -> Any:
+    """IPython's record of a cell that ended by ``error``."""
+    from IPython.core.interactiveshell import ExecutionResult
+
+    result = ExecutionResult(None)
+    result.error_in_exec = error
+    return result
+
+
+def install(shell: Any) -> None:
+    """Run every further cell of ``shell`` within the budgets."""
+    run_cell = shell.run_cell_async
+    if getattr(run_cell, "limited", False):
+        return
+
+    async def limited(*args: Any, **options: Any) -> Any:
+        with output_limit(), Limit(_budget["seconds"], message()):
+            try:
+                return await run_cell(*args, **options)
+            except Spent as spent:  # outside the learner's code, which IPython guards
+                shell.showtraceback()
+                return failed(spent)
+            finally:
+                sys.modules.pop("judge", None)  # so that a second `import judge` shows the ladder again
+
+    limited.limited = True
+    shell.run_cell_async = limited

@@ -1,0 +1,209 @@
+"""What a notebook gets from the browser's part of the library, as far as it runs without a browser."""
+
+import io
+import json
+import re
+import shutil
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+import ledger
+from ledger.browser import cells, exchange, ladder, missing, versions
+from ledger.build import fresh_practice, fresh_solutions
+from ledger.build.browser import wheel_files
+from ledger.build.notebook import digest
+from ledger.judge.guard import Limit
+from ledger.judge.reset import write
+
+KEYS = "practice/ch01_keys/keys.ipynb"
+ANSWER = "def absorb_query(q_nope, w_k):\n    return q_nope @ w_k.T\n"
+
+
+@pytest.fixture
+def course(tmp_path, root):
+    """A course as the browser's drive holds it, with judge.py beside, the first answer written."""
+    for name, notebook in fresh_practice(root).items():
+        if name == KEYS:
+            cell_of(notebook, "absorb_query")["source"] = ANSWER
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(json.dumps(notebook))
+    shutil.copy(root / "judge.py", tmp_path)
+    (tmp_path / "src").symlink_to(root / "src")
+    return tmp_path
+
+
+def cell_of(notebook, id):
+    return next(cell for cell in notebook["cells"] if cell["id"] == id)
+
+
+def ladder_of(course, *arguments):
+    out = io.StringIO()
+    ladder.run_here(list(arguments), course, out)
+    return out.getvalue()
+
+
+def test_the_ladder_in_this_process_is_the_command_lines(course):
+    """Both from the same code: the same text but for times, the layers of isolation and how a command is written."""
+    from subprocess import run
+    from sys import executable
+
+    there = run([executable, "judge.py", "--seed", "7"], cwd=course, capture_output=True, text=True).stdout
+    here = ladder_of(course, "--seed", "7")
+    assert "✓ absorb_query" in here
+    assert "1 of 8 passed" in here
+    assert 'hint("up_project_keys")' in here
+    there = re.sub(r"python judge\.py hint (\w+)", r'hint("\1")', there)
+    assert plain(here) == plain(there)
+
+
+def plain(text):
+    return re.sub(r"isolation: .*|\d+\.\d s", "", text)
+
+
+def test_the_ladder_takes_targets_and_refuses_what_needs_a_command_line(course):
+    assert "absorb_query" in ladder_of(course, "absorb_query")
+    assert "split_kv_b" not in ladder_of(course, "1")
+    assert "hint 2 of 3" in ladder_of(course, "hint", "absorb_query", "2")
+    assert "8 min" in ladder_of(course, "list")
+    for arguments in (["doctor"], ["--json", "-"], ["nonsense"], ["--seed", "x"], ["answers", "save", "f"]):
+        told = ladder_of(course, *arguments)
+        assert told.startswith("judge: ")
+        assert len(told.splitlines()) == 1
+    assert (course / ".ledger" / "progress.json").is_file()
+
+
+def test_the_references_pass_in_this_process(course, root):
+    for name, notebook in fresh_solutions(root).items():
+        path = course / name.replace("solutions", "practice", 1)
+        path.write_text(json.dumps(notebook))
+    assert "8 of 8 passed" in ladder_of(course)
+
+
+def test_the_magic_in_a_real_kernel_runs_judge_py(course):
+    sources = ["from ledger import check", "%judge", "%judge hint absorb_query 1"]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    where = {"metadata": {"path": str(course / "practice" / "ch01_keys")}}
+    NotebookClient(notebook, kernel_name="python3", resources=where).execute()
+    graded, hint = ("".join(o.get("text", "") for o in cell.outputs) for cell in notebook.cells[1:])
+    assert "✓ absorb_query" in graded
+    assert "1 of 8 passed" in graded
+    assert "absorb_query, hint 1 of 3" in hint
+
+
+def test_the_magic_without_a_course_says_what_it_wants(tmp_path, capsys):
+    ladder.run_apart([], tmp_path)
+    assert "wants the course's folder" in capsys.readouterr().out
+
+
+def test_packages_that_a_browser_lacks_are_a_sentence():
+    for name in ("torch", "torch.nn", "triton.language"):
+        with pytest.raises(ModuleNotFoundError, match=r"does not run in a browser.*make lab") as raised:
+            missing.NotInBrowser.find_spec(name)
+        assert raised.value.name == name
+    assert missing.NotInBrowser.find_spec("torchless") is None
+
+
+def test_what_is_for_a_browser_says_what_to_do_on_a_computer():
+    for name in ("download_answers", "load_answers", "update"):
+        with pytest.raises(RuntimeError, match=r"on a computer: python judge\.py answers"):
+            getattr(ledger, name)()
+
+
+def test_allow_changes_the_limit_that_runs(monkeypatch):
+    monkeypatch.setitem(cells._budget, "seconds", 20.0)
+    with Limit(20) as limit:
+        ledger.allow(120)
+        assert limit.seconds == 120
+    assert "Stopped after 120 s" in limit.message
+    assert "cannot be stopped" in limit.message
+    with pytest.raises(ValueError, match="above 0"):
+        ledger.allow(0)
+
+
+@pytest.fixture
+def wheel(tmp_path, root, monkeypatch):
+    """The fresh notebooks as the browser's wheel carries them."""
+    folder = tmp_path / "fresh"
+    for path, text in wheel_files(root).items():
+        if path.startswith("ledger/browser/fresh/"):
+            folder.mkdir(exist_ok=True)
+            (folder / path.rpartition("/")[2]).write_text(text)
+    monkeypatch.setattr(versions, "_FRESH", folder)
+    return folder
+
+
+def test_the_wheel_carries_every_notebook_and_import_judge(root, wheel):
+    assert versions.fresh_books("practice/") == {
+        name.removeprefix("practice/"): notebook for name, notebook in fresh_practice(root).items()
+    }
+    assert {"notebooks/ch01_keys/keys.ipynb", KEYS} <= set(versions.fresh_books())
+    compile(wheel_files(root)["judge/__init__.py"], "judge", "exec")
+
+
+def test_a_notebook_of_this_version_is_no_news(course, wheel, capsys):
+    versions.notice(course / "practice" / "ch01_keys")
+    versions.notice(course)
+    assert capsys.readouterr().out == ""
+
+
+def make_newer(wheel):
+    """A newer version of the keys notebook in the wheel."""
+    file = wheel / f"{KEYS.replace('/', '--')}.json"
+    notebook = json.loads(file.read_text())
+    cell_of(notebook, "absorb_query-statement")["source"] = ["A NEWER STATEMENT"]
+    notebook["metadata"]["ledger"]["cells"] = digest(notebook)
+    file.write_text(json.dumps(notebook))
+    return notebook
+
+
+def test_a_newer_version_is_said_in_one_line_and_brought_over(course, wheel, capsys):
+    path = course / KEYS
+    old = json.loads(path.read_text())
+    own = {"cell_type": "code", "id": "ab12cd34", "metadata": {}, "outputs": [], "execution_count": None}
+    old["cells"].append({**own, "source": "mine = 1"})
+    path.write_text(json.dumps(old))
+    newer = make_newer(wheel)
+    versions.notice(path.parent)
+    told = capsys.readouterr().out
+    assert "keys.ipynb was saved from another version" in told
+    assert "update()" in told
+    assert len(told.splitlines()) == 1
+    ((found, fresh),) = versions.stale(path.parent, versions.fresh_books())
+    assert (found, fresh) == (path, newer)
+    said = " ".join(versions.bring_over(path, fresh, write))
+    assert "absorb_query" in said
+    made = json.loads(path.read_text())
+    assert "".join(cell_of(made, "absorb_query-statement")["source"]) == "A NEWER STATEMENT"
+    assert "".join(cell_of(made, "absorb_query")["source"]) == ANSWER
+    assert "mine = 1" in ["".join(cell["source"]) for cell in made["cells"]]
+    aside = path.with_name(f"keys.old-{old['metadata']['ledger']['cells']}.ipynb")
+    assert json.loads(aside.read_text()) == old
+    assert versions.stale(path.parent, versions.fresh_books()) == []
+    assert "also answered" not in ladder_of(course, "absorb_query"), "the old notebook is not graded"
+
+
+def test_an_old_notebook_never_takes_the_place_of_another(course, wheel):
+    path = course / KEYS
+    newer = make_newer(wheel)
+    first = path.read_text()
+    versions.bring_over(path, newer, write)
+    second = json.loads(first)
+    cell_of(second, "absorb_query")["source"] = "second = 1"
+    path.write_text(json.dumps(second))
+    versions.bring_over(path, newer, write)
+    asides = [json.loads(p.read_text()) for p in sorted(path.parent.glob("*.old-*"))]
+    assert sorted(asides, key=str) == sorted([json.loads(first), second], key=str)
+
+
+def test_the_link_holds_the_bundle(course, wheel):
+    from base64 import b64decode
+
+    link = exchange.link(*exchange.bundle_bytes(course))
+    data = re.search(r'href="data:application/json;base64,([^"]+)"', link)[1]
+    held = json.loads(b64decode(data))
+    assert held["answers"]["absorb_query"]["source"] == ANSWER
+    assert held["notebooks"] == {}
+    assert f'download="{exchange.FILE}"' in link
+    assert "Download my answers</a> (absorb_query)" in link
