@@ -31,17 +31,13 @@
 # 1. 1 · 4,096 · 4,096 = 16,777,216 multiply-adds, and twice as many FLOP: a multiply-add is one multiplication and
 #    one addition.
 # 2. Both operands once and the result once: 4 · (4,096 + 16,777,216 + 4,096) = 67,141,632 bytes.
-# 3. The bytes: 6.7 ms to move them, 0.34 ms to compute on them. The product does half a FLOP a byte, and this machine
-#    has a balance of ten.
+# 3. The bytes: 6.7 ms to move them, 0.34 ms to compute on them. The product does half a FLOP a byte, and this machine's
+#    ridge is ten.
 # 4. Nothing. The check ran in your own kernel, where you can change whatever you like. It is there to teach you.
 #
 # </details>
-
-# %% [markdown]
-# ## Why do the pages use one core?
 #
-# A product that is spread over all cores waits for the slowest of them, so its time depends on what else runs on your
-# machine. The first cell of each lesson that measures keeps NumPy's products to one core.
+# (The next cell keeps NumPy's products to one core, so that the times on this page repeat.)
 
 # %%
 import os
@@ -102,7 +98,7 @@ macs = matmul_macs(rows, inner, cols)
 moved = matmul_bytes(rows, inner, cols, itemsize=4)
 print(f"predicted: {macs:,} multiply-adds = {2 * macs:,} FLOP")
 print(f"predicted: {moved.read:,} bytes read, {moved.written:,} bytes written")
-print(f"           {2 * macs / moved.total:.2f} FLOP for each byte")
+print(f"           {2 * macs / moved.total:.2f} FLOP a byte")
 
 # %% [markdown]
 # The last line is called the **arithmetic intensity**. It says how much work you get for each byte that you move, and
@@ -136,6 +132,12 @@ print(f"counted:   {counts.bytes_read:,} bytes read, {counts.bytes_written:,} by
 # and no count of a program can see it.
 
 # %% [markdown]
+# ## Why do the pages use one core?
+#
+# A product that is spread over all cores waits for the slowest of them. Its time then depends on what else runs on your
+# machine. So each lesson that measures keeps NumPy's products to one core, in its first cell.
+
+# %% [markdown]
 # ## How long does it take?
 #
 # `time_call` repeats the call for a moment and gives the median.
@@ -155,6 +157,9 @@ print(f"           {timing.low * 1e3:.2f} to {timing.high * 1e3:.2f} ms")
 #
 # Two ceilings matter: how many bytes a second move through memory, and how many FLOP a second a large product
 # reaches. The course measures both where you are, and does not look them up.
+#
+# It times a large copy, a large read and a large product in turn, a few times over, and keeps the fastest of each. What
+# another program takes from the machine for a moment then lowers no ceiling.
 
 # %%
 from ledger.measure import ceilings
@@ -162,7 +167,7 @@ from ledger.measure import ceilings
 ceiling = ceilings("float32", device="cpu")
 ridge = ceiling.flops / ceiling.bandwidth
 print(f"{ceiling.device}: {ceiling.bandwidth / 1e9:.1f} GB/s and {ceiling.flops / 1e9:.0f} GFLOP/s")
-print(f"ridge: {ridge:.1f} FLOP for each byte")
+print(f"ridge: {ridge:.1f} FLOP a byte")
 
 # %% [markdown]
 # Their ratio is the **ridge**. A step with less intensity than the ridge waits for its bytes and is *bandwidth-bound*.
@@ -187,12 +192,12 @@ ratio = timing.median / max(by_flops, by_bytes)
 print(f"measured:         {timing.median * 1e3:6.2f} ms, {ratio:.2f} × the larger")
 
 # %% [markdown]
-# The arithmetic explains a small part of the time and the bytes explain most of it. The intensity of this product lies
-# far below the ridge, so the machine spends its time fetching the weight and multiplies in passing.
+# The arithmetic is a small part of this. The bytes alone would fill most of the time. The intensity of this product lies
+# far below the ridge, so the machine fetches the weight and multiplies in passing.
 #
-# A factor somewhat above 1 is ordinary. A factor below 1 is possible too, and tells you that a ceiling was not quite
-# the right one: the bandwidth was measured with a copy, which writes as much as it reads, while a product mostly
-# reads. Or a part of the matrix was still in a cache.
+# A factor somewhat above 1 is ordinary: a library's product does not read quite as fast as the best plain read. A factor
+# below 1 says that a part of the matrix was still in a cache, or that the ceilings were measured while the machine was
+# busy. Then run the cells again.
 
 # %% [markdown]
 # ## What happens with more rows?
@@ -204,14 +209,17 @@ print(f"measured:         {timing.median * 1e3:6.2f} ms, {ratio:.2f} × the larg
 # %%
 many = [1, 4, 16, 64, 256]
 bounds, times = [], []
-for n in many:
-    block = rng.standard_normal((n, inner), dtype=np.float32)
+for rows_now in many:
+    block = rng.standard_normal((rows_now, inner), dtype=np.float32)
     times.append(time_call(np.matmul, block, weight, seconds=0.1).low)
-    bounds.append(least_seconds(n, inner, cols))
-    intensity = 2 * matmul_macs(n, inner, cols) / matmul_bytes(n, inner, cols, itemsize=4).total
-    side = "bytes" if intensity < ridge else "arithmetic"
-    rest = f"measured {times[-1] * 1e3:7.2f} ms = {times[-1] / max(bounds[-1]):.2f} × the bound"
-    print(f"{n:4} rows {intensity:7.2f} FLOP/B, bound by {side:10} {max(bounds[-1]) * 1e3:7.2f} ms, {rest}")
+    bounds.append(least_seconds(rows_now, inner, cols))
+    total = matmul_bytes(rows_now, inner, cols, itemsize=4).total
+    intensity = 2 * matmul_macs(rows_now, inner, cols) / total
+    side, least = "bytes" if intensity < ridge else "arithmetic", max(bounds[-1])
+    print(f"{rows_now:4} rows: {intensity:6.2f} FLOP a byte, bound by {side:10}", end=" ")
+    print(
+        f"{least * 1e3:7.2f} ms; measured {times[-1] * 1e3:7.2f} ms = {times[-1] / least:.2f} × the bound"
+    )
 
 # %%
 from ledger.widgets.base import new_figure, plain_ticks
@@ -237,11 +245,15 @@ fig
 # both ends. (Where they jump up and down, something else is using the machine: run the cells again.)
 
 # %%
-print(f"{many[-1]} × the multiply-adds took {times[-1] / times[0]:.0f} × the time")
+took, bound = times[-1] / times[0], max(bounds[-1]) / max(bounds[0])
+print(f"{many[-1]} × the multiply-adds took {took:.0f} × the time; the bound says {bound:.0f} ×")
 
 # %% [markdown]
-# Most of the rows were nearly free, then. You will meet this picture in every chapter: decode lives on its left,
-# prefill on its right, and most tricks of serving engines move a step from one side to the other.
+# By the bound, further rows are free up to the ridge, and on a CPU's core that is a handful of rows. A GPU's ridge lies
+# at hundreds of FLOP a byte, and there the free part is long.
+#
+# You will meet this picture in every chapter. Decode lives on its left as a rule, prefill on its right, and much of what
+# serving engines do moves a step between them.
 #
 # In the middle the points lie above both bounds. A library multiplies a handful of rows less well than one row or many,
 # for reasons inside of it. No formula of shapes knows that, and this is why you measure.
@@ -268,7 +280,7 @@ flow("Two places to ask, one judgement", ways)
 # |---|---|
 # | `python judge.py` | a verdict for every exercise |
 # | `python judge.py 1` | the same for chapter 1; an id such as `absorb_query` works too |
-# | `python judge.py hint absorb_query` | a hint; further numbers go from the idea to a skeleton |
+# | `python judge.py hint absorb_query 2` | the second of three hints, from idea to skeleton |
 # | `python judge.py list` | the exercises, with what you have passed |
 # | `python judge.py reset absorb_query` | the empty answer back; yours is kept in a backup |
 # | `python judge.py doctor` | what this machine can run, and which protections hold |
@@ -296,7 +308,7 @@ check("absorb_query", absorb_query)
 # | Verdict | It means |
 # |---|---|
 # | `passed` | every case is right, and within the budget where the exercise has one |
-# | `wrong` | a case came out different, or right by a way that costs more than the budget allows |
+# | `wrong` | a case came out different, or right by a route that costs more than the budget allows |
 # | `error` | your code raised an exception |
 # | `timeout`, `memory`, `output`, `crash` | your code ran too long, took too much memory, printed too much, or died |
 # | `todo` | you have not started: the cell still says where to write |
@@ -332,7 +344,7 @@ Markdown("\n".join(["| part | state |", "|---|---|", *lines]))
 
 # %% [markdown]
 # Where a cell needs what is missing here, it says so in a sentence and the page goes on. An exercise that needs it is
-# `skipped`, never failed. (Of the cores, this page uses one for its products: it asked for that in its first cell.)
+# `skipped`, never failed.
 
 # %% [markdown]
 # ## What do the three numbers do as the sizes change?
@@ -353,8 +365,13 @@ ThreeNumbers(ceilings=ceiling).show()
 # %% [markdown]
 # ## What do engines do with these numbers?
 #
-# They choose kernels and batch sizes by them. An engine gathers requests into a batch because rows are nearly free on
-# the left of the picture. It splits prompts into chunks because on the right they are not.
+# They choose kernels and batch sizes by them. An engine gathers requests into a batch because they share the weights:
+# further rows are nearly free on the left of the picture.
+#
+# Requests do not share a cache, so for attention a batch brings no such gift. There only heads that share a key help.
+#
+# An engine cuts prompts into chunks so that one step is not all arithmetic, and runs decodes beside them in the same
+# step.
 #
 # A GPU has the same two ceilings with other values. These come from datasheets, so they are limits that no kernel
 # quite reaches.
@@ -364,13 +381,29 @@ from ledger.machines import MACHINES
 
 machines = [("here", ceiling.bandwidth, ceiling.flops)]
 machines += [(gpu.name, gpu.bandwidth, gpu.flops["bf16"]) for gpu in MACHINES.values()]
-print("        TB/s    TFLOP/s   ridge, FLOP/B")
+print("        TB/s    TFLOP/s   ridge, FLOP a byte")
 for name, bandwidth, flops in machines:
-    print(f"{name:5} {bandwidth / 1e12:6.2f} {flops / 1e12:10.2f} {flops / bandwidth:13.1f}")
+    print(f"{name:5} {bandwidth / 1e12:6.2f} {flops / 1e12:10.2f} {flops / bandwidth:20.1f}")
 
 # %% [markdown]
-# Look at the last column. With a weight in bf16, a product of few rows does about one FLOP for each byte and
-# row, so on such a GPU it takes well over a hundred rows before the arithmetic is what you wait for.
+# Look at the last column. With a weight in bf16, a product of few rows does about one FLOP a byte for each of
+# its rows. So on such a GPU it takes well over a hundred rows before the arithmetic is what you wait for.
+#
+# The matrix here is a weight. A cache is read in the same way, and how often each of its bytes is used depends on how
+# many heads share a key:
+
+# %%
+from ledger.account.attention import family
+from ledger.models import model
+
+h200 = MACHINES["H200"]
+for scheme in family(model("DeepSeek-V3")):
+    side = "bytes" if scheme.intensity < h200.ridge() else "arithmetic"
+    print(f"{scheme.name}: {scheme.intensity:6.1f} FLOP a cached byte, bound by {side} on an {h200.name}")
+
+# %% [markdown]
+# MHA keeps a key for every head, GQA one for a group of heads, MQA one for all. MLA keeps one latent, from which every
+# head makes a key of its own. Lesson 1 starts there.
 
 # %% [markdown]
 # ## Where does the course go?

@@ -45,8 +45,8 @@ os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_
 # %% [markdown]
 # ## Are prefill and decode two computations?
 #
-# People describe them as two phases. In attention they are one: some new tokens are scored against some cached ones.
-# Call their numbers $S$ (new) and $C$ (cached).
+# Schedulers, dashboards and papers keep two names. The products of attention know only one case: some new tokens are
+# scored against some cached ones. Call their numbers $S$ (new) and $C$ (cached).
 
 # %%
 from ledger.models import model
@@ -60,7 +60,7 @@ for name, S in [("decode", 1), ("prefill", 512)]:
     items = [Box("queries", (S, n)), Arrow(f"· {C:,} keys"), Box("scores", (S, C)), Arrow("softmax")]
     items += [Box("weights", (S, C)), Arrow(f"· {C:,} values"), Box("output", (S, v3.value_dim))]
     lanes.append(Lane(f"{name}: S = {S}", items))
-flow("One head, two phases, one number changed", lanes)
+flow("Decode and prefill: only S differs", lanes)
 
 # %% [markdown]
 # Follow the two lanes from box to box. The operations are the same, and only the first number of each shape differs.
@@ -80,6 +80,9 @@ flow("One head, two phases, one number changed", lanes)
 # The latent holds what the token says. All heads' keys and values are made from it. The short second part holds where
 # the token stands. It is stored ready to use and takes no part in this lesson: chapter 4 is about it.
 #
+# Engines store the latent after its RMSNorm, and the rope part after its rotation. The norm never touches the rope part.
+# (The Hugging Face reference caches the expanded keys and values instead.)
+#
 # For the same heads and widths there are three older choices. MHA caches a key and a value for every head, GQA for
 # groups of heads, MQA for one head in all.
 
@@ -88,8 +91,8 @@ from ledger.account.attention import family
 
 schemes = family(v3, kv_groups=8)
 print(f"{v3.name}: entry = {v3.latent_dim} latent + {v3.rope_dim} rope = {v3.cache_dim} values\n")
-print("       values a token    bytes    distinct    multiply-adds for    FLOP for a")
-print("         and layer      in bf16     keys      one cached token     cached byte")
+print("       values a token    bytes    distinct    multiply-adds for     FLOP a")
+print("         and layer      in bf16     keys      one cached token    cached byte")
 for s in schemes:
     cached = f"{s.cache_values:12,} {s.cache_bytes:12,} {s.distinct_keys:10,}"
     print(f"{s.name:5} {cached} {s.decode_macs():17,} {s.intensity:18.1f}")
@@ -113,13 +116,17 @@ fig
 
 # %% [markdown]
 # Hold the picture against the third column of the table. MQA caches even less than MLA, but then all query heads share
-# one key. MLA caches little and still shows each head a key of its own, since each head has its own matrix.
+# one key. MLA caches little and still shows each head a key of its own, since each head has its own matrix. (It is its
+# own in its content part. The rope part is one for all heads, and all content keys are made of the same latent.)
 #
 # The last two columns show the price, for MLA on the absorbed route that you are about to build: more multiply-adds
-# than MHA, on far fewer bytes. On a GPU that waits for bytes this is a good bargain.
+# than MHA, on far fewer bytes.
 #
-# It stays one only if the keys that were not cached are not rebuilt in memory at every step either. Hence the question
-# at the top.
+# MHA's decode waits for its bytes: its FLOP a byte lie far below the ridge of every GPU in lesson 0. So MLA trades bytes
+# that it would wait for against arithmetic that would have stood idle. Lesson 2 looks at where that ends.
+#
+# The trade is good only if the keys that were not cached are not rebuilt in memory at every step either. Hence the
+# question at the top.
 
 # %% [markdown]
 # ## Can you do it by hand?
@@ -141,7 +148,7 @@ for t, key in enumerate(keys):
 # %% [markdown]
 # The latents are the rows of the identity, so the keys are the rows of $W_K$. The scores are 1, 0, 1.
 #
-# Now go the other way. Take the matrix to the query, once, and leave the latents as they are.
+# Now take the other route. Bring the matrix to the query, once, and leave the latents as they are.
 
 # %%
 q_absorbed = q_nope @ w_k.T  # [s, c]
@@ -222,7 +229,8 @@ assert max(np.abs(error).max() for error in errors.values()) < 1e-5
 # %%
 fig = new_figure(7.5, 2.9, alt="Rounding errors of both routes in float32, in millionths of a mean score")
 ax = fig.subplots()
-edges = np.linspace(-1.5, 1.5, 91)
+reach = 1e6 * max(np.abs(error).max() for error in errors.values())
+edges = np.linspace(-reach, reach, 121)
 for name, error in errors.items():
     ax.hist(1e6 * error.ravel(), edges, histtype="step", color=COLORS[name], linewidth=1.8, label=name)
 ax.set(xlabel="error in millionths of a mean score", ylabel="scores", title="Two routes, two roundings")
@@ -233,8 +241,10 @@ fig
 # The two hills are centred on zero and equally wide: neither route is biased, neither is more exact. Yet score by score
 # they differ. One adds up 512 products and then 128, the other 128 and then 512, with other numbers in between.
 #
-# So "the same" means: equal up to rounding. Compare the two with a tolerance, never with `==`. In bf16 the same
-# reasoning holds with coarser steps.
+# So "the same" means: equal up to rounding. Compare the two with a tolerance, never with `==`.
+#
+# In bf16 the steps are coarser, and what lies between the products, the keys or the absorbed query, is rounded to 16
+# bits too. The two errors need not be equally large then.
 
 # %% [markdown]
 # ## What do you predict?
@@ -246,6 +256,10 @@ fig
 # | materialize | $C \cdot L \cdot n$ | $S \cdot n \cdot C$ |
 # | absorb | $S \cdot n \cdot L$ | $S \cdot L \cdot C$ |
 #
+# These are the scores of the content part. The rope part adds $S \cdot r \cdot C$ multiply-adds on either route, with
+# $r$ for its width. That is the same number twice, so it moves no crossing. It is added to the score before the scale
+# and the softmax.
+#
 # Before you go on: which entry of this table does not contain $S$, and what does that mean when $S$ is 1?
 
 # %%
@@ -253,13 +267,16 @@ for name, S in [("decode", 1), ("prefill", 1024)]:
     for route, path in [("materialize", key_path_materialize), ("absorb", key_path_absorb)]:
         p = path(S, C, L, n)
         print(f"{name:8} {route:12} {p.projection:13,} + {p.scores:13,} = {p.total:13,}")
-    print()
+    print(f"{name:8} {'keys cached':12} {0:13,} + {S * n * C:13,} = {S * n * C:13,}\n")
 
 # %% [markdown]
 # Rebuilding the keys costs the same whether one token or a thousand will look at them. At one token it is almost all of
 # the work. At a thousand it is shared by a thousand, and the narrow dot products win.
 #
 # The winner changes, so there is no cheaper route. There is a cheaper route *for a given $S$*.
+#
+# The third lines are those of MHA, GQA and MQA. They have their keys in the cache and pay the second product only. What
+# they pay instead is in the table of bytes above.
 
 # %% [markdown]
 # ## Does the code do what you predicted?
@@ -289,15 +306,21 @@ for (name, S), counts in counted.items():
     print(f"{S:5,} new  {name:12} {counts.macs:18,} {total:14,}   {counts.largest_shape}")
 
 long = 131072
-all_keys = 2 * long * v3.num_heads * n
-print(f"\nkeys of all {v3.num_heads} heads, {long:,} tokens, one layer: {all_keys / 1e9:.1f} GB in bf16")
+all_keys = 2 * long * v3.num_heads * n / 1e9
+print(f"\ncontent keys of all {v3.num_heads} heads, {long:,} tokens, one layer: {all_keys:.1f} GB in bf16")
 
 # %% [markdown]
 # No `assert` stopped the page: multiply-adds and bytes are predicted to the last one.
 #
-# The last column tells what lies in memory on the way. At one new token, the largest array that materialize makes is
-# the keys. Absorb makes nothing of that size. For one head this is a detail. The line at the bottom says what it is for
-# all heads of a layer and a long context, for a single request.
+# The last column tells what lies in memory between the products. At one new token, the largest array that materialize
+# makes is the keys. Absorb makes nothing of that size. For one head this is a detail. The line at the bottom says what
+# it is for all heads of a layer and a long context, for a single request.
+#
+# At 1,024 new tokens the largest array is the scores, on both routes. The bytes are equal by chance: here
+# $S \cdot L$ happens to be $C \cdot n$.
+#
+# Read these bytes as NumPy's. It writes the scores out. A fused attention kernel never does, and a serving engine
+# rebuilds keys in pieces (chapter 7).
 
 # %% [markdown]
 # torch has a counter of its own here, at the place where each operation is dispatched. The numbers must not depend on
@@ -319,9 +342,11 @@ if torch is not None:
 # %% [markdown]
 # ## How long does it take here?
 #
-# Time both routes from one new token to a thousand. They run in turn, A B A B, so that a machine which slows down slows
-# both. The lower quartile is kept, which is what the machine does while nothing else wants its core. Beside it stands
-# the least time that the predictions and this machine's ceilings allow.
+# Measure both routes from one new token to a thousand. They run in turn, A B A B, so that a machine which slows down
+# slows both. The lower quartile is kept, which is what the machine does while nothing else wants its core.
+#
+# Beside it stands a bound: the least time that the predictions and this machine's ceilings allow, if every byte comes
+# from memory.
 
 # %%
 from functools import partial
@@ -354,16 +379,16 @@ for i, S in enumerate(new_tokens):
     macs = predicted["materialize"][i] / predicted["absorb"][i]
     over = m / bounds["materialize"][i], a / bounds["absorb"][i]
     print(f"{S:5,} {macs:20.2f} {m / a:22.2f} {over[0]:22.1f} {over[1]:11.1f}")
+print(f"\nthe latents: {latents.nbytes / 1e6:.1f} MB")
 
 # %%
-fig = new_figure(
-    9, 3.8, alt="Predicted multiply-adds and measured times of both routes over new tokens, log-log"
-)
+fig = new_figure(9, 3.8, alt="Multiply-adds and measured times of both routes over new tokens, log-log")
 left, right = fig.subplots(1, 2)
 for name in ("materialize", "absorb"):
     left.plot(new_tokens, predicted[name], "o-", color=COLORS[name], label=name)
     right.plot(new_tokens, [1e3 * t for t in measured[name]], "D-", color=COLORS[name], label=name)
-    right.plot(new_tokens, [1e3 * t for t in bounds[name]], ":", color=COLORS[name], label=f"{name}, least")
+    least = [1e3 * t for t in bounds[name]]
+    right.plot(new_tokens, least, ":", color=COLORS[name], label=f"{name}, bound from memory")
 left.set(title="predicted: multiply-adds", xlabel="new tokens")
 right.set(title="measured: ms", xlabel="new tokens")
 for ax in (left, right):
@@ -382,15 +407,19 @@ fig
 # all latents have to come in, to be used once each, and no formula of multiply-adds sees that. Materialize brings in
 # the same latents and uses each of them 128 times.
 #
+# That is one head alone. In a model all heads use a latent that has come in, so the work for a byte grows with the
+# heads. This is how MLA comes to the last column of the first table, and it is the subject of lesson 2.
+#
 # The rest stands in the two last columns. Well above 1, the reasons are ordinary: a product with a handful of rows does
-# not keep the multipliers busy, the expanded keys are written and read again, each call has a fixed price. Below 1, the
-# latents came from a cache, which is faster than the memory whose bandwidth was measured, or the machine was busy while
-# its ceilings were taken.
+# not keep the multipliers busy, the expanded keys are written and read again, each call has a fixed price.
+#
+# Below 1, the bytes did not come from memory. The latents are used again by each call, and a few megabytes may stay in
+# the processor's last cache, which is faster. (Or the machine was busy while its ceilings were taken.)
 
 # %% [markdown]
 # ## Where do the two routes cross?
 #
-# Set the two totals equal and solve for the new tokens:
+# The routes cost the same where their totals meet. Solved for $S$:
 #
 # $$C L n + S C n = S L n + S C L \quad\Longrightarrow\quad S^* = \frac{C\,L\,n}{L\,n + C\,(L - n)}$$
 
@@ -407,11 +436,27 @@ assert key_path_materialize(below + 1, C, L, n).total < key_path_absorb(below + 
 print(f"\nat {C:,} cached, absorb is cheaper up to {below} new tokens and materialize from {below + 1} on")
 
 # %% [markdown]
-# The cache hardly matters: from 4,096 cached tokens on, the crossing moves by a few tokens. What it depends on is two
+# From 4,096 cached tokens on the cache hardly matters: the crossing moves by a few tokens. What it depends on is two
 # widths of the model.
 #
-# This is the crossing of the way to the scores alone. Values have a matrix of their own and may be absorbed too, and
-# the times cross at another place than the multiply-adds. Both belong to chapter 5.
+# This is the crossing of the keys alone. Values have a matrix of their own and may be absorbed too. Where does the whole
+# attention cross, in a long context?
+
+# %%
+print("limit of the crossing     keys alone    keys and values")
+for name in ("DeepSeek-V3", "GLM-5.2"):
+    shape = model(name)
+    latent, nope, value = shape.latent_dim, shape.nope_dim, shape.value_dim
+    keys_alone = latent * nope / (latent - nope)
+    whole = latent * (nope + value) / (2 * latent - nope - value)
+    print(f"{name:11} n {nope}, v {value} {keys_alone:14.1f} {whole:18.1f}")
+
+# %% [markdown]
+# The second limit is $L(n+v)\,/\,(2L-n-v)$, with $v$ for the width of a value. At DeepSeek-V3 values and keys have the
+# same width, so the whole attention crosses at the same place. Other models do not.
+#
+# The times cross at another place than the multiply-adds. That, and the derivation of the second limit, belong to
+# chapter 5.
 
 # %% [markdown]
 # ## What does another model do?
@@ -431,15 +476,18 @@ KeysExplorer().show()
 # %% [markdown]
 # ## What do production engines do?
 #
-# They ship both routes and pick one for each step.
+# For most models they ship both routes and pick one for each step.
 #
 # * **vLLM**, `model_executor/layers/attention/mla_attention.py`: `forward_mha` materializes and `forward_mqa` absorbs.
 #   The names say what the attention looks like afterwards: many heads with keys of their own, or many query heads on
 #   one shared latent. What picks one is the scheduler's label, prefill or decode. How many new tokens still count as
 #   decode depends on the attention backend: at the time of writing 1 by default, 128 with FlashMLA, 512 with
 #   FlashAttention 3.
-# * **SGLang**, `forward_mla.py` and `minicpm3.py`: the query's content part meets `w_kc` in a bmm and then the latent
-#   cache. Longer inputs over a cached prefix may take the other route, with keys rebuilt in chunks.
+# * **SGLang**, `models/deepseek_common/attention_forward_methods/forward_mla.py`: the query's content part meets `w_kc`
+#   in a bmm and then the latent cache. `attention_backend_handler.py` beside that folder picks the route. With
+#   FlashAttention 3, FlashInfer or FlashMLA a prefill materializes, with keys rebuilt in chunks where they are many,
+#   when its batch has no cached prefix at all or one of 8,192 tokens and more. In between it absorbs.
+#   `models/minicpm3.py` has the absorbed route only.
 #
 # Neither looks up the crossing that you just computed. They use labels and thresholds, which also stand for what the
 # formula leaves out: kernels, memory for the rebuilt keys, the shape of a batch.
@@ -449,7 +497,7 @@ KeysExplorer().show()
 #
 # *"A score is query times matrix times latent. You may start at either end. Starting at the latent rebuilds a key for
 # every cached token, starting at the query transforms the new tokens only. The price is a dot product as wide as the
-# latent. With one new token that price is nothing, with a thousand it is everything."*
+# latent. With one new token the saving dwarfs the price, with a thousand the price dwarfs the saving."*
 
 # %% [markdown]
 # ## Summary
@@ -463,11 +511,11 @@ KeysExplorer().show()
 # %% [markdown]
 # ## Exercises to do next
 #
-# 1. [up_project_keys](../../practice/ch01_keys/keys.ipynb#up_project_keys): rebuild the keys.
-# 2. [absorb_query](../../practice/ch01_keys/keys.ipynb#absorb_query): take the matrix to the query.
-# 3. [scores_absorbed](../../practice/ch01_keys/keys.ipynb#scores_absorbed): score without building a key. The judge
+# 1. [up_project_keys](../../practice/ch01_keys/keys.ipynb#cell-id=up_project_keys-statement): rebuild the keys.
+# 2. [absorb_query](../../practice/ch01_keys/keys.ipynb#cell-id=absorb_query-statement): take the matrix to the query.
+# 3. [scores_absorbed](../../practice/ch01_keys/keys.ipynb#cell-id=scores_absorbed-statement): score without building a key. The judge
 #    counts.
-# 4. [key_path_macs](../../practice/ch01_keys/keys.ipynb#key_path_macs): predict both routes.
+# 4. [key_path_macs](../../practice/ch01_keys/keys.ipynb#cell-id=key_path_macs-statement): predict both routes.
 #
 # ```
 # python judge.py 1

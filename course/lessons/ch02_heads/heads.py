@@ -48,10 +48,10 @@ os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_
 # ## What is in the packed weight?
 #
 # A checkpoint keeps the up-projections of all heads in one matrix, `kv_b`. Each row is as wide as the latent. The
-# rows go head by head, and each head brings first its key rows, then its value rows. The key feature $n$ of head $h$
+# rows go head by head, and each head brings first its key rows, then its value rows. Key feature $i$ of head $h$
 # stands in row
 #
-# $$h \cdot (d_\text{nope} + d_\text{value}) + n .$$
+# $$h \cdot (d_\text{nope} + d_\text{value}) + i .$$
 #
 # Here is `kv_b` at DeepSeek-V3's widths, cut where one head ends and the next begins.
 
@@ -68,8 +68,8 @@ print(f"a head: {v3.nope_dim} key rows and {v3.value_dim} value rows, {v3.num_he
 pictures.packed_weight(v3.num_heads, v3.nope_dim, v3.value_dim, v3.latent_dim)
 
 # %% [markdown]
-# The name says "one matrix", the picture says "one small matrix a head, twice". No row is shared between two heads.
-# What the heads share is the input: the same latent goes through all of these matrices.
+# `kv_b` is a stack: two blocks a head, and no row belongs to two heads. What the heads share is the input. The same
+# latent goes through all of these blocks.
 
 # %% [markdown]
 # ## Can you cut it by hand?
@@ -93,7 +93,7 @@ from ledger.widgets.flow import Arrow, Box, Lane, flow
 
 start = [Box("kv_b", "(h·(n+v), c)"), Arrow("reshape", "0 bytes"), Box("by head", "(h, n+v, c)")]
 to_keys = [Arrow("rows 0 … n−1"), Box("w_kc", "(h, n, c)")]
-to_values = [Arrow("the other rows, turned"), Box("w_vc", "(h, c, v)")]
+to_values = [Arrow("the other rows, transposed"), Box("w_vc", "(h, c, v)")]
 flow("kv_b at load time", [Lane("keys", start + to_keys), Lane("values", start + to_values)])
 
 # %% [markdown]
@@ -110,7 +110,7 @@ for head in range(num_heads):
 
 # %% [markdown]
 # `w_kc[0]` is the $W_K^\top$ of lesson 1: the rows stay as they were, because the absorb multiplies by exactly this
-# transposed matrix. `w_vc[h]` is turned to `(latent, value)`, because a latent will meet it from the left, in
+# transposed matrix. `w_vc[h]` is transposed to `(latent, value)`, because a latent will meet it from the left, in
 # chapter 3. (The function used here cuts row by row, in loops. You write the one with a reshape in the exercise.)
 
 # %% [markdown]
@@ -160,7 +160,7 @@ lane = [
 flow("Absorb in every head, one new token at DeepSeek-V3's widths", [Lane("", lane, COLORS["absorb"])])
 
 # %% [markdown]
-# Only the middle arrow computes. The other two turn axes, which moves no number. torch has the same operation under its
+# Only the middle arrow computes. The other two swap axes, which moves no number. torch has the same operation under its
 # own name. The next cell needs torch, and says so where there is none.
 
 # %% tags=["no-browser"]
@@ -193,7 +193,7 @@ assert np.array_equal(flattened, by_bmm.sum(axis=1))
 # %% [markdown]
 # The flattened product sums over $h$ as well, because $h$ is now inside the summed axis. You get one query, the sum of
 # all heads' queries. Its score is the sum of the heads' scores, and from a sum you cannot get the softmax of each
-# head back. Your model would still answer, as a model with one head.
+# head back. Where later code broadcasts, nothing fails either: every head attends alike, and the answers are worthless.
 #
 # To keep the heads apart in one product, the matrix needs zeros where head $h$ would meet the matrix of another head:
 
@@ -208,13 +208,13 @@ pictures.placements(num_heads=4, nope_dim=2, latent_dim=3)
 # %%
 from ledger.count import count
 
-S, H, N, C = 3, 16, v3.nope_dim, v3.latent_dim
+S, H, n, L = 3, 16, v3.nope_dim, v3.latent_dim
 rng = np.random.default_rng(2)
-q = rng.standard_normal((S, H, N), dtype=np.float32)
-w = rng.standard_normal((H, N, C), dtype=np.float32) / np.float32(N) ** 0.5
-diagonal = np.zeros((H, N, H, C), dtype=np.float32)  # [h, n, h, c]
+q = rng.standard_normal((S, H, n), dtype=np.float32)
+w = rng.standard_normal((H, n, L), dtype=np.float32) / np.float32(n) ** 0.5
+diagonal = np.zeros((H, n, H, L), dtype=np.float32)  # [h, n, h, c]
 diagonal[np.arange(H), :, np.arange(H)] = w
-diagonal = diagonal.reshape(H * N, H * C)
+diagonal = diagonal.reshape(H * n, H * L)
 
 
 # %%
@@ -223,16 +223,16 @@ def bmm(q, w):
 
 
 def one_sum(q, w):
-    return q.reshape(S, H * N) @ w.reshape(H * N, C)
+    return q.reshape(S, H * n) @ w.reshape(H * n, L)
 
 
 def block_diagonal(q, diagonal):
-    return (q.reshape(S, H * N) @ diagonal).reshape(S, H, C)
+    return (q.reshape(S, H * n) @ diagonal).reshape(S, H, L)
 
 
 # %%
-predicted = absorb_heads_macs(S, H, N, C)
-print(f"predicted for the absorb: {S} · {H} · {N} · {C} = {predicted:,} multiply-adds\n")
+predicted = absorb_heads_macs(S, H, n, L)
+print(f"predicted for the absorb: {S} · {H} · {n} · {L} = {predicted:,} multiply-adds\n")
 right = np.einsum("shn,hnc->shc", q, w)
 ways = [("bmm", bmm, w), ("one sum", one_sum, w), ("block diagonal", block_diagonal, diagonal)]
 for name, answer, weight in ways:
@@ -259,19 +259,20 @@ for name, answer, weight in ways:
 # %%
 from ledger.account.attention import shared_latent_scores_macs
 
-T = 4096
-macs = shared_latent_scores_macs(1, T, heads, v3.latent_dim)
+C = 4096
+macs = shared_latent_scores_macs(1, C, heads, v3.latent_dim)
 queries = [Box("q_nope", (heads, v3.nope_dim)), Arrow("own matrix\nfor each head")]
 queries += [Box("q_absorbed", (heads, v3.latent_dim)), Arrow("dot", f"{macs / 1e6:.0f} M multiply-adds")]
-queries += [Box("scores", (heads, T))]
-cache = [Box("latents", (T, v3.latent_dim)), Arrow("read once", f"{T * v3.latent_dim * 2 / 2**20:.1f} MiB")]
+queries += [Box("scores", (heads, C))]
+cache = [Box("latents", (C, v3.latent_dim)), Arrow("read once", f"{C * v3.latent_dim * 2 / 2**20:.1f} MiB")]
 cache += [Box("the same", "for all heads")]
 lanes = [Lane("a query a head", queries, COLORS["absorb"]), Lane("one cache", cache, COLORS["latent"])]
-flow(f"One new token, {T:,} cached tokens", lanes)
+flow(f"One new token, {C:,} cached tokens", lanes)
 
 # %% [markdown]
 # So which is it, the cache of MQA or the heads of MHA? Put MLA beside its relatives at the same widths once more, and
-# look at the middle of the picture this time.
+# look at the middle of the picture this time. (Here the rope part is in, so MLA's queries are as wide as the whole
+# cache entry.)
 
 # %%
 from ledger.account.attention import family
@@ -281,14 +282,38 @@ print("      values cached   different keys   multiply-adds   FLOP a byte")
 for scheme in schemes:
     print(f"{scheme.name}: {scheme.cache_values:>13,} {scheme.distinct_keys:>16,}", end=" ")
     print(f"{scheme.decode_macs():>15,} {scheme.intensity:>13.1f}")
+print(f"\nMLA's query: {v3.latent_dim} absorbed + {v3.rope_dim} rope = {v3.cache_dim} wide")
 pictures.family_bars(schemes, "DeepSeek-V3 widths, one layer")
 
 # %% [markdown]
-# From left to right: MLA caches nearly as little as MQA, shows every head a key of its own as MHA does, and pays for
-# it in the third panel. Every query is now as wide as the cache entry, and so is every sum.
+# From left to right: MLA caches less than twice what MQA does, shows every head a key of its own as MHA does, and pays
+# for it in the third panel. Every score is a sum as wide as the cache entry, and every mixed value is as wide as the
+# latent.
 #
 # The last column of the table says why it is one latent *for all heads* that pays. Each byte of MHA's cache serves one
-# head. Each byte of MLA's serves all of them, so the work for a byte grows with the heads, up to the ridge of a GPU.
+# head. Each byte of MQA's and of MLA's serves all of them. MLA's latent serves twice, as key and as value, which is why
+# its last number is nearly twice MQA's.
+#
+# Is it still the bytes that decode waits for?
+
+# %%
+from dataclasses import replace
+
+from ledger.machines import machine
+
+h200 = machine("H200")
+print(f"{h200.name} by its datasheet: {h200.ridge():.0f} FLOP a byte")
+for scheme in schemes:
+    side = "its bytes" if scheme.intensity < h200.ridge() else "its arithmetic"
+    print(f"{scheme.name}: {scheme.intensity:6.1f} FLOP a byte, waits for {side}")
+shard = family(replace(v3, num_heads=v3.num_heads // 8))[-1]
+print(f"MLA, {shard.query_heads} heads on each of 8 GPUs: {shard.intensity:.1f} FLOP a byte")
+
+# %% [markdown]
+# With all heads on one such GPU, a single new token is already past the ridge. Spread the heads over eight GPUs, and
+# each keeps a whole copy of the latents for an eighth of the heads: it waits for bytes again.
+#
+# Kernels reach less than the datasheet on both sides. Chapter 7 measures it.
 #
 # "A key of its own" needs a proof, since the cache holds no key at all. Build the keys of each head, as lesson 1's
 # materialize does, and compare the scores:
@@ -313,8 +338,8 @@ for head in range(num_heads):
 # bmm of before once more. What is that copy at full width?
 
 # %%
-copy = v3.num_heads * T * v3.latent_dim * 2  # bf16: 2 bytes
-print(f"latents of {T:,} tokens, one layer:  {T * v3.latent_dim * 2 / 2**20:6.1f} MiB")
+copy = v3.num_heads * C * v3.latent_dim * 2  # bf16: 2 bytes
+print(f"latents of {C:,} tokens, one layer:  {C * v3.latent_dim * 2 / 2**20:6.1f} MiB")
 print(f"a copy for each of {v3.num_heads} heads:   {copy / 2**20:6.1f} MiB, written and read at each step")
 
 # %% [markdown]
@@ -327,9 +352,9 @@ print(f"a copy for each of {v3.num_heads} heads:   {copy / 2**20:6.1f} MiB, writ
 # Now they stand in the row axis, which nobody sums.
 
 # %%
-t = 500
+C = 500
 q_absorbed = bmm(q, w)  # [s, h, c]
-latents = rng.standard_normal((t, C), dtype=np.float32)  # [t, c]
+latents = rng.standard_normal((C, L), dtype=np.float32)  # [t, c]
 
 
 def expanded(q_absorbed, latents):
@@ -338,13 +363,13 @@ def expanded(q_absorbed, latents):
 
 
 def as_rows(q_absorbed, latents):
-    rows = q_absorbed.transpose(1, 0, 2).reshape(H * S, C)
+    rows = q_absorbed.transpose(1, 0, 2).reshape(H * S, L)
     return (rows @ latents.T).reshape(H, S, -1)
 
 
 # %%
-predicted = shared_latent_scores_macs(S, t, H, C)
-print(f"predicted: {H} · {S} · {t} · {C} = {predicted:,} multiply-adds; {H} heads, {t} cached tokens\n")
+predicted = shared_latent_scores_macs(S, C, H, L)
+print(f"predicted: {H} · {S} · {C} · {L} = {predicted:,} multiply-adds; {H} heads, {C} cached tokens\n")
 for name, answer in [("a copy a head", expanded), ("heads as rows", as_rows)]:
     result, counts = count(answer, q_absorbed, latents)
     moved = (counts.bytes_read + counts.bytes_written) / 1e6
@@ -354,9 +379,11 @@ for name, answer in [("a copy a head", expanded), ("heads as rows", as_rows)]:
 
 # %% [markdown]
 # Same multiply-adds, same scores. The difference is in the bytes, and in the largest array that ever existed. With
-# heads as rows it is the scores or the queries, and nothing is as large as `heads × tokens × latent`. `np.einsum`
-# and a decode kernel do the same: a latent is loaded once and used by all heads. So the more heads there are, the
-# more work each loaded byte does. Chapter 7 builds its kernel on this.
+# heads as rows it is the scores or the queries, and nothing is as large as `heads × tokens × latent`. `np.einsum` makes
+# no copy either.
+#
+# A decode kernel goes further: it loads a tile of latents and uses it for a whole block of heads before it lets it go.
+# So the more heads there are, the more work each loaded byte does. Chapter 7 builds its kernel on this.
 
 # %% [markdown]
 # ## Why not one merged matrix?
@@ -394,18 +421,24 @@ flow("One new token: elements read = multiply-adds", lanes)
 # %% [markdown]
 # Multiplying the matrices made them larger. One token uses each element once, so the same numbers are the
 # multiply-adds of a token, and at decode they are the weights that every step has to read. Merging loses memory and
-# time together. Is DeepSeek-V3 a special case?
+# time together.
+#
+# And it would not replace anything: the materializing route still needs $W_{UK}$ by itself. Is DeepSeek-V3 a special
+# case?
 
 # %%
 pictures.merged_bars(MODELS)
 
 # %% [markdown]
-# No model gains. The number of heads cancels, and what decides is the width that the two products go through:
+# No model in the list gains. The number of heads cancels, and what decides is the width that the two products go
+# through:
 #
-# $$\frac{h\,q\,c}{h\,n\,(q + c)} = \frac{1}{n}\cdot\frac{q\,c}{q + c}$$
+# $$\frac{H\,d_q L}{H\,n\,(d_q + L)} = \frac{1}{n}\cdot\frac{d_q L}{d_q + L}$$
 #
-# with $q$ for `q_lora_dim`. Merging pays only for heads wider than $q\,c/(q+c)$. Wide heads are why the GLM models
-# stand lower. A model without a query latent projects from the hidden state instead, which takes the place of $q$:
+# with $H$ heads, $d_q$ for `q_lora_dim`, $L$ for `latent_dim` and $n$ for `nope_dim`. Merging pays only for heads wider
+# than $d_q L/(d_q + L)$. Wide heads are why the GLM models stand lower; GLM-4.7-Flash has a narrow query latent on top.
+#
+# A model without a query latent projects from the hidden state instead, which takes the place of $d_q$:
 
 # %%
 print(f"DeepSeek-V3: merging pays from nope_dim {pictures.even_nope(v3):.0f} on; it has {v3.nope_dim}")
@@ -416,28 +449,31 @@ print(f"{lite.name}: {lite.hidden_dim} in place of q_lora_dim, merged / apart = 
 # %% [markdown]
 # ## What does the merged matrix store?
 #
-# Nothing new. A product of a $(q \times n)$ and an $(n \times c)$ matrix has rank at most $n$, however large it is.
+# Nothing new. A product of a $(d_q \times n)$ and an $(n \times L)$ matrix has rank at most $n$, however large it is.
 # You can see this in its singular values. Here are DeepSeek-V3's widths divided by 16, so that it takes no time.
 
 # %%
-q_small, n_small, c_small = v3.q_lora_dim // 16, v3.nope_dim // 16, v3.latent_dim // 16
-product = rng.standard_normal((q_small, n_small)) @ rng.standard_normal((n_small, c_small))
+q_small, n_small, latent_small = v3.q_lora_dim // 16, v3.nope_dim // 16, v3.latent_dim // 16
+product = rng.standard_normal((q_small, n_small)) @ rng.standard_normal((n_small, latent_small))
 singular = np.linalg.svd(product, compute_uv=False)
 
 fig = new_figure(7.0, 3.0, alt="Singular values of a merged matrix fall to rounding error after nope_dim")
 ax = fig.subplots()
-ax.semilogy(np.arange(1, c_small + 1), singular / singular[0], "o", color=COLORS["materialize"])
+ax.semilogy(np.arange(1, latent_small + 1), singular / singular[0], "o", color=COLORS["materialize"])
 ax.axvline(n_small + 0.5, color=COLORS["absorb"], linestyle=":")
 ax.set(
-    xlabel=f"singular value, of {c_small}   (dotted: after nope_dim = {n_small})", ylabel="size, relative"
+    xlabel=f"singular value, of {latent_small}   (dotted: after nope_dim = {n_small})",
+    ylabel="size, relative",
 )
-print(f"merged {q_small} × {c_small}: rank {np.linalg.matrix_rank(product)} of {c_small}")
+print(f"merged {q_small} × {latent_small}: rank {np.linalg.matrix_rank(product)} of {latent_small}")
 fig
 
 # %% [markdown]
-# After `nope_dim` values comes rounding error. The merged matrix spends `q × c` numbers on what `n × (q + c)` numbers
-# say exactly. Compare lesson 1: a key is a wide thing made of a narrow one, and you saved by not building it. The
-# merged matrix is the same mistake made with weights. Two factors *are* the compressed form.
+# After `nope_dim` values comes rounding error. The merged matrix spends $d_q L$ numbers on what $n\,(d_q + L)$ numbers
+# say exactly.
+#
+# Compare the cache: the keys of all heads are a wide thing made of one narrow latent, and you save by not building
+# them. Merging makes the same mistake with weights. Two factors *are* the compressed form.
 
 # %% [markdown]
 # ## Do the predictions hold when it runs?
@@ -449,17 +485,17 @@ fig
 # %%
 S, q = 1, q[:1]
 c_q = rng.standard_normal((S, v3.q_lora_dim), dtype=np.float32)
-w_uq = rng.standard_normal((v3.q_lora_dim, H, N), dtype=np.float32) / np.float32(v3.q_lora_dim) ** 0.5
-w_merged = np.matmul(w_uq.transpose(1, 0, 2), w).transpose(1, 0, 2).reshape(v3.q_lora_dim, H * C)
-w_uq = w_uq.reshape(v3.q_lora_dim, H * N)
+w_uq = rng.standard_normal((v3.q_lora_dim, H, n), dtype=np.float32) / np.float32(v3.q_lora_dim) ** 0.5
+w_merged = np.matmul(w_uq.transpose(1, 0, 2), w).transpose(1, 0, 2).reshape(v3.q_lora_dim, H * L)
+w_uq = w_uq.reshape(v3.q_lora_dim, H * n)
 
 
 def two_products(c_q, w_uq, w):
-    return bmm((c_q @ w_uq).reshape(S, H, N), w)
+    return bmm((c_q @ w_uq).reshape(S, H, n), w)
 
 
 def one_merged(c_q, w_merged):
-    return (c_q @ w_merged).reshape(S, H, C)
+    return (c_q @ w_merged).reshape(S, H, L)
 
 
 def loop(q, w):
@@ -475,7 +511,7 @@ calls = {
     "merged": (one_merged, c_q, w_merged),
 }
 counted = {name: count(*call)[1].macs for name, call in calls.items()}
-assert counted["loop"] == counted["bmm"] == absorb_heads_macs(S, H, N, C)
+assert counted["loop"] == counted["bmm"] == absorb_heads_macs(S, H, n, L)
 assert counted["block diagonal"] == H * counted["bmm"]
 assert counted["merged"] * apart == counted["two products"] * merged
 assert np.allclose(one_merged(c_q, w_merged), two_products(c_q, w_uq, w), atol=1e-3)
@@ -488,15 +524,16 @@ from ledger.measure import ceilings, time_pairs
 times = time_pairs({name: partial(*call) for name, call in calls.items()}, seconds=0.4)
 roof = ceilings("float32", device="cpu")
 weight = {name: sum(a.nbytes for a in call[2:]) for name, call in calls.items()}
-print(f"{'':15} {'multiply-adds':>14} {'weights, MB':>12} {'µs':>8} {'GB/s':>6} {'of the ceiling':>15}")
+share = "of memory's ceiling"
+print(f"{'':15} {'multiply-adds':>14} {'weights, MB':>12} {'µs':>8} {'GB/s':>6} {share:>20}")
 for name, timing in times.items():
     speed = weight[name] / timing.low
     print(f"{name:15} {counted[name]:>14,} {weight[name] / 1e6:>12.1f} {timing.low * 1e6:>8,.0f}", end=" ")
-    print(f"{speed / 1e9:>6.1f} {speed / roof.bandwidth:>15.0%}")
+    print(f"{speed / 1e9:>6.1f} {speed / roof.bandwidth:>20.0%}")
 
 # %%
 pairs = [("block diagonal", "bmm", H), ("merged", "two products", merged / apart)]
-fig = new_figure(8.0, 3.0, alt="Two ratios of dear to cheap ways: predicted, counted, measured")
+fig = new_figure(8.0, 3.0, alt="Two ratios of dear to cheap routes: predicted, counted, measured")
 for ax, (dear, cheap, guess) in zip(fig.subplots(1, 2), pairs, strict=True):
     ratios = {"predict": guess, "count": counted[dear] / counted[cheap]}
     ratios["measure"] = times[dear].low / times[cheap].low
@@ -510,18 +547,20 @@ fig
 # %% [markdown]
 # Prediction and count agree. The measured bars need an explanation, since seconds are another unit. With one new token
 # each weight is read once and used once, so the time is the time of reading weights. That is why the table sets their
-# speed beside the machine's ceiling. Above 100%, as lesson 0 told you, several cores are reading, or a cache.
+# speed beside the ceiling of the machine's memory. A share above 100% means that the weights came from a cache, or that
+# the ceiling was measured while the machine was busy. Lesson 0 shows both.
 #
 # Where two rows read at the same speed, the ratio of their bytes is the ratio of their times, and it is the predicted
-# one. Where the cheap way reads faster, look at its weights: they may fit into a cache of the processor where the dear
-# ones do not. Then the dear way looks even worse than predicted. In a server nothing stays in a cache for long, since
-# each step reads the whole model.
+# one. Where the cheap route reads faster, look at its weights: they may fit into a cache of the processor where the
+# dear ones do not. Then the dear route looks even worse than predicted. In a server nothing stays in a cache for long,
+# since each step reads the whole model. Where the cheap route reads more slowly, it has more and smaller products, and
+# each call has a fixed price.
 #
 # The loop has the multiply-adds of the bmm, and a call for each head on top. On a GPU those calls are kernel launches.
 # If another program runs beside this page, run the last two cells again: what it takes is not shared out evenly.
 
 # %% [markdown]
-# torch counts the same. Where it finds a GPU, this cell also measures the two ways with all heads.
+# torch counts the same.
 
 # %% tags=["no-browser"]
 if torch is None:
@@ -530,15 +569,77 @@ else:
     _, counts = count(
         lambda a, b: torch.bmm(a.transpose(0, 1), b), torch.from_numpy(q), torch.from_numpy(w)
     )
-    print(f"torch.bmm: {counts.macs:,} counted, {absorb_heads_macs(S, H, N, C):,} predicted")
-    assert counts.macs == absorb_heads_macs(S, H, N, C)
-if torch is not None and torch.cuda.is_available():
-    sizes = ((1, S, v3.q_lora_dim), (v3.num_heads, v3.q_lora_dim, N), (v3.num_heads, N, C))
+    print(f"torch.bmm: {counts.macs:,} counted, {absorb_heads_macs(S, H, n, L):,} predicted")
+    assert counts.macs == absorb_heads_macs(S, H, n, L)
+
+# %% [markdown]
+# Where torch finds a GPU, the next cell measures both routes there, with all heads and in bf16.
+
+# %% tags=["no-browser"]
+if torch is None or not torch.cuda.is_available():
+    print("torch finds no GPU here, so this cell has nothing to measure.")
+else:
+    sizes = ((1, S, v3.q_lora_dim), (heads, v3.q_lora_dim, n), (heads, n, L))
     latent_q, up, down = (torch.randn(size, device="cuda", dtype=torch.bfloat16) for size in sizes)
     both = torch.bmm(up, down)
-    gpu = {"two products": lambda: (latent_q @ up) @ down, "merged": lambda: latent_q @ both}
-    for name, timing in time_pairs(gpu).items():
-        print(f"{torch.cuda.get_device_name()}, {heads} heads, {name}: {timing.low * 1e6:.1f} µs")
+    routes = {"two products": lambda: (latent_q @ up) @ down, "merged": lambda: latent_q @ both}
+    read = {"two products": up.nbytes + down.nbytes, "merged": both.nbytes}
+    gpu = ceilings("bfloat16", device="cuda")
+    for name, timing in time_pairs(routes).items():
+        speed = read[name] / timing.low
+        print(f"{gpu.device}, {name}: {read[name] / 1e6:.0f} MB in {timing.low * 1e6:.1f} µs,", end=" ")
+        print(f"{speed / 1e9:,.0f} GB/s, {speed / gpu.bandwidth:.0%} of memory's ceiling")
+
+# %% [markdown]
+# The two factors together may nearly fit the GPU's L2 cache; the merged matrix does not. A share above 100% says that
+# weights stayed there from one call to the next.
+
+# %% [markdown]
+# ## Can your own GPU do it, even in a browser?
+#
+# WebGPU reaches the GPU of almost any machine: from Python through the package `wgpu`, and on the browser's version of
+# this page through the browser. Does it find one here?
+
+# %%
+from ledger.kernels import web
+
+missing = web.available()
+print(missing or f"The kernels of this course run on: {web.adapter_name()}")
+
+# %% [markdown]
+# The kernel is `kernels/web/absorb_heads.wgsl`. Its lanes run side by side. Each makes one column of $\tilde q$ of one
+# head, for up to eight new tokens. This is its inner loop:
+
+# %%
+print(web.source("absorb_heads").split("// accumulate\n")[1].split("    workgroupBarrier")[0])
+
+# %% [markdown]
+# A weight is read once and used for eight tokens, and the lanes next to each other read weights next to each other. So
+# the time should follow the bytes, and nearly all bytes are `w_kc`. Predict them, run the kernel, hold the result
+# against the float64 oracle, and measure.
+
+# %%
+from ledger.account.attention import absorb_heads_bytes
+from ledger.reference import mla
+
+if missing is None:
+    q_all = rng.standard_normal((8, heads, n), dtype=np.float32)
+    w_all = rng.standard_normal((heads, n, L), dtype=np.float32)
+    right = mla.absorb_heads(q_all.astype(float), w_all.astype(float))
+    error = np.abs(web.absorb_heads(q_all, w_all) - right).max()
+    seconds = web.time_kernel(web.absorb_heads, q_all, w_all).low
+    nbytes = absorb_heads_bytes(8, heads, n, L, itemsize=4).total
+    print(f"largest error against float64: {error:.1e}, in values up to {np.abs(right).max():.0f}")
+    print(f"{nbytes / 1e6:.1f} MB in {seconds * 1e3:.3f} ms: {nbytes / seconds / 1e9:.3g} GB/s")
+    print(f"{absorb_heads_macs(8, heads, n, L) / seconds / 1e9:.3g} billion multiply-adds a second")
+
+# %% [markdown]
+# The error is that of float32 sums. Now compare the GB/s with what your GPU's data sheet promises. A software adapter
+# (llvmpipe, SwiftShader) runs the same text on the CPU: its numbers are right, and its speed says nothing about a GPU.
+#
+# To experiment, take the text, change it and run it: `web.absorb_heads(q, w, wgsl=text)`. If it does not compile, the
+# exception shows the line. Chapter 7 takes the next kernel, `mla_decode`, apart; it is there already, with its
+# derivation, in `kernels/README.md`.
 
 # %% [markdown]
 # ## What happens when you turn the knobs?
@@ -549,6 +650,8 @@ if torch is not None and torch.cuda.is_available():
 # * Double `num_heads`. Which caches do not grow, and which of those still show a key to every head?
 # * Move `nope_dim` until merging loses nothing.
 # * Take GLM-4.7-Flash. Say before you look whether it is nearer to that point than DeepSeek-V3.
+#
+# (A new model sets both sliders to its own widths. GQA has 4 groups here, because not every model's heads split into 8.)
 
 # %%
 pictures.HeadsExplorer().show()
@@ -567,13 +670,15 @@ pictures.HeadsExplorer().show()
 # * `models/minicpm3.py` cuts `kv_b` at the end of `load_weights`, into `w_kc` and `w_vc`, and then deletes it. Its
 #   `forward` is a `torch.bmm` on `w_kc`, the attention, and a `torch.bmm` on `w_vc`. The attention is told that it
 #   has one KV head, as wide as latent and rope together.
-# * DeepSeek's models do the same in `models/deepseek_common/`: the cut is in `deepseek_weight_loader.py`, the bmm
-#   in `attention_forward_methods/forward_mla.py`.
+# * DeepSeek's models cut in the same way, in `models/deepseek_common/`: the cut is in `deepseek_weight_loader.py`, the
+#   bmm on `w_kc` (in FP8 where the weight is) in `attention_forward_methods/forward_mla.py`. But they keep `kv_b`: their
+#   materializing route, `forward_mha.py`, needs it.
 #
 # In vLLM, all of it is in `model_executor/layers/attention/mla_attention.py`:
 #
 # * `process_weights_after_loading` makes `W_UK_T` and `W_UV`, which are `w_kc` and `w_vc`. A weight that is quantised
-#   is turned back into 16-bit numbers for this, because the bmm is a 16-bit one.
+#   is converted back to 16-bit numbers for this, because the bmm is a 16-bit one. (On AMD with aiter it can be FP8 or
+#   FP4, and the attributes are then `W_K` and `W_V`.)
 # * It keeps `kv_b` as well. Prefill materializes with it, so this weight is there twice.
 # * The decode path is called `forward_mqa`, and `num_kv_heads` is 1.
 #
@@ -595,24 +700,24 @@ pictures.HeadsExplorer().show()
 #
 # * `kv_b` is head-major, each head [nope | value]. Cut once, it gives `w_kc` (heads, nope, latent) and `w_vc` (heads,
 #   latent, value).
-# * Absorb for all heads is a bmm: $\tilde q_{shc} = \sum_n q_{shn} W_{hnc}$, with $s\,h\,n\,c$ multiply-adds. The head
-#   axis pairs, and is never summed.
+# * Absorb for all heads is a bmm: $\tilde q_{shc} = \sum_n q_{shn} W_{hnc}$, with $S H\,n\,L$ multiply-adds. The
+#   head axis pairs, and is never summed.
 # * Flattening heads before the absorb adds them up, for the same price and without an error. A block-diagonal matrix is
 #   right and costs `num_heads` times as much.
 # * After the absorb, `num_heads` different queries share one latent a token: MQA's cache, MHA's heads, and wider sums.
 #   Heads are rows there, and no latent is copied.
-# * $W_{UQ} W_{UK}$ merged is $\frac{1}{n}\cdot\frac{q\,c}{q+c}$ times the size of its factors, with a rank of at
-#   most $n$.
+# * $W_{UQ} W_{UK}$ merged is $\frac{1}{n}\cdot\frac{d_q L}{d_q+L}$ times the size of its factors, with a rank of at
+#   most $n$ for each head.
 
 # %% [markdown]
 # ## Exercises to do next
 #
-# 1. [split_kv_b](../../practice/ch02_heads/heads.ipynb#split_kv_b): cut the packed weight, with a reshape.
-# 2. [absorb_heads](../../practice/ch02_heads/heads.ipynb#absorb_heads): every head through its own matrix, in at most
+# 1. [split_kv_b](../../practice/ch02_heads/heads.ipynb#cell-id=split_kv_b-statement): cut the packed weight, with a reshape.
+# 2. [absorb_heads](../../practice/ch02_heads/heads.ipynb#cell-id=absorb_heads-statement): every head through its own matrix, in at most
 #    two counted products.
-# 3. [scores_shared_latent](../../practice/ch02_heads/heads.ipynb#scores_shared_latent): all heads against one set of
+# 3. [scores_shared_latent](../../practice/ch02_heads/heads.ipynb#cell-id=scores_shared_latent-statement): all heads against one set of
 #    latents. The judge looks for copies.
-# 4. [merged_weight_ratio](../../practice/ch02_heads/heads.ipynb#merged_weight_ratio): what merging would cost a model
+# 4. [merged_weight_ratio](../../practice/ch02_heads/heads.ipynb#cell-id=merged_weight_ratio-statement): what merging would cost a model
 #    that you have not seen.
 #
 # ```

@@ -22,11 +22,12 @@
 # * Inputs are NumPy arrays of any floating dtype, all of the same one. The result keeps it.
 # * Never change an input. It may be read-only, and it need not be contiguous.
 # * Sizes of 0 and 1 are legal. No axis is dropped, and an empty result still has the right shape.
+# * The result is a new array: it never shares memory with an input, unless the statement allows it.
+# * The judge gives each case some seconds. A Python loop over every single element is too slow at a model's widths.
 # * A multiply-add is one multiplication and one addition. It is counted as one.
 
 # %%
 import numpy as np
-
 from ledger import case, check, hint
 
 # %% [markdown]
@@ -42,7 +43,7 @@ from ledger import case, check, hint
 # | `w_k` | (latent_dim, nope_dim) |
 # | result: the keys | (cached_tokens, nope_dim) |
 #
-# This is the content half of the key alone: no RoPE, no scale, no bias. The latents are used as they are. An empty
+# This is the content part of the key alone: no RoPE, no scale, no bias. The latents are used as they are. An empty
 # cache gives an empty array of shape (0, nope_dim).
 #
 # By hand, with
@@ -126,7 +127,7 @@ check("absorb_query", absorb_query)
 # | `latents` | (cached_tokens, latent_dim) |
 # | result: the scores | (new_tokens, cached_tokens) |
 #
-# Entry $[s, t]$ is $q_s \cdot (c_t W_K)$. The scores are raw: no scale, no softmax, no causal mask, no RoPE half. Only
+# Entry $[s, t]$ is $q_s \cdot (c_t W_K)$. The scores are raw: no scale, no softmax, no causal mask, no RoPE part. Only
 # cached tokens are scored, not the new ones among themselves. An empty cache gives shape (new_tokens, 0).
 #
 # **Budget.** No key is ever built: no array of cached_tokens × nope_dim, and the multiply-adds spent on w_k do not grow
@@ -165,12 +166,12 @@ check("scores_absorbed", scores_absorbed)
 #
 # *8 minutes · difficulty 2 of 3 · 2 points*
 #
-# You now know two ways to the same scores. Predict what each costs, in multiply-adds of one head, as a pair:
+# You now know two routes to the same scores. Predict what each costs, in multiply-adds of one head, as a pair:
 #
 # * **materialize**: build the keys of all cached tokens, then score the queries against them;
 # * **absorb**: move all queries to latent space, then score them against the latents.
 #
-# Count both products of each way, the projection and the scores. A product of (rows, inner) and (inner, cols) takes
+# Count both products of each route, the projection and the scores. A product of (rows, inner) and (inner, cols) takes
 # rows · inner · cols multiply-adds. Leave out everything else: softmax, RoPE, values.
 #
 # All four sizes are ints and may be 0. Return a tuple of two ints, materialize first. Counts are exact, however large:
@@ -182,11 +183,11 @@ check("scores_absorbed", scores_absorbed)
 
 # %% exercise="key_path_macs"
 def key_path_macs(new_tokens: int, cached_tokens: int, latent_dim: int, nope_dim: int) -> tuple[int, int]:
-    """Multiply-adds of one head's two ways to its scores, projection and scores together.
+    """Multiply-adds of one head's two routes to its scores, projection and scores together.
 
     new_tokens, cached_tokens: numbers of tokens
-    latent_dim, nope_dim: widths of a latent and of a key's content half
-    returns a pair of ints: first of the way that builds keys, then of the way that absorbs
+    latent_dim, nope_dim: widths of a latent and of a key's content part
+    returns a pair of ints: first of the route that builds keys, then of the route that absorbs
     """
     ### BEGIN SOLUTION
     projection = latent_dim * nope_dim  # one token
@@ -210,8 +211,8 @@ check("key_path_macs", key_path_macs)
 # * Why absorbing is cheap at decode: the weight meets one query and not the whole cache.
 # * What absorbing costs: each score is a sum over latent_dim, four times as long as nope_dim in DeepSeek-V3.
 #
-# Try `key_path_macs` with 1, 64 and 1,024 new tokens on a cache of 4,096. Which way is cheaper, and where does it turn?
-# Chapter 5 computes that point.
+# Try `key_path_macs` with 1, 64 and 1,024 new tokens on a cache of 4,096. Which route is cheaper, and where does it turn?
+# Lesson 1 has that point in closed form; chapter 5 adds the values.
 #
 # Next: [lesson 2](../../notebooks/ch02_heads/heads.ipynb), then [practice 2](../ch02_heads/heads.ipynb). One head had
 # one matrix; a model packs the matrices of all its heads into one.

@@ -22,7 +22,6 @@
 import math
 
 import numpy as np
-
 from ledger import case, check, hint
 
 # %% [markdown]
@@ -61,7 +60,9 @@ from ledger import case, check, hint
 
 
 # %% exercise="split_kv_b"
-def split_kv_b(kv_b: np.ndarray, num_heads: int, nope_dim: int, value_dim: int) -> tuple[np.ndarray, np.ndarray]:
+def split_kv_b(
+    kv_b: np.ndarray, num_heads: int, nope_dim: int, value_dim: int
+) -> tuple[np.ndarray, np.ndarray]:
     """The packed up-projection, cut into one matrix a head for keys and one for values.
 
     kv_b: (num_heads * (nope_dim + value_dim), latent_dim), head-major, each head [nope | value]
@@ -143,7 +144,7 @@ check("absorb_heads", absorb_heads)
 # | result: the scores | (num_heads, new_tokens, cached_tokens) |
 #
 # Mind the order of the axes: the heads come first in the result. Entry $[h, s, t]$ is $\tilde q_{sh} \cdot c_t$. The
-# scores are raw: no scale, no softmax, no causal mask, no RoPE half. An empty cache gives shape
+# scores are raw: no scale, no softmax, no causal mask, no RoPE part. An empty cache gives shape
 # (num_heads, new_tokens, 0).
 #
 # **Budget.** No array of cached_tokens × num_heads × latent_dim: one set of latents serves all heads
@@ -179,7 +180,7 @@ check("scores_shared_latent", scores_shared_latent)
 #
 # *6 minutes · difficulty 1 of 3 · 1 point*
 #
-# A query's content half is made from a query latent of width q_lora_dim by $W_{UQ}$, and absorbed by $W_{UK}$. Each
+# A query's content part is made from a query latent of width q_lora_dim by $W_{UQ}$, and absorbed by $W_{UK}$. Each
 # head has one of both. Why not multiply the two once, offline, and save a product at each step? Compute what that costs
 # in weights.
 #
@@ -187,7 +188,7 @@ check("scores_shared_latent", scores_shared_latent)
 # * **apart**: one $W_{UQ}$ (q_lora_dim, nope_dim) and one $W_{UK}$ (latent_dim, nope_dim) for each head.
 #
 # Return the elements of all heads merged, over the elements of all heads apart, as a float. Above 1, merging needs more
-# weights. The columns of $W_{UQ}$ that make the RoPE half are not part of this: they cannot be merged.
+# weights. The columns of $W_{UQ}$ that make the RoPE part are not part of this: they cannot be merged.
 #
 # The four sizes are ints and may be 0. Where the matrices kept apart have no elements, return `math.inf`.
 #
@@ -199,7 +200,7 @@ def merged_weight_ratio(q_lora_dim: int, latent_dim: int, nope_dim: int, num_hea
     """Elements of W_UQ · W_UK merged for every head, over elements of the two kept apart.
 
     q_lora_dim, latent_dim: widths of the query latent and of the cached latent
-    nope_dim: width of a head's content half
+    nope_dim: width of a head's content part
     returns a ratio without unit; math.inf where nothing is kept apart
     """
     ### BEGIN SOLUTION
@@ -218,11 +219,10 @@ check("merged_weight_ratio", merged_weight_ratio)
 # %% [markdown]
 # ## What you can now explain
 #
-# * How one packed matrix is really two small matrices for each head, and which rows belong to whom.
+# * How `kv_b` is a stack: two blocks a head, and no row belongs to two heads.
 # * Why absorbing is a batched product over heads, and what goes wrong when heads are flattened first.
-# * What MLA has of both worlds: one cached vector a token as in MQA, and for each head a view of its own as in
-#   MHA.
+# * What MLA takes from MQA (one entry for all heads) and from MHA (different keys for different heads).
 # * Why engines keep $W_{UQ}$ and $W_{UK}$ apart: at DeepSeek-V3's widths, merging needs three times the weights.
 #
-# That is the way of the keys, up to the raw scores. After the softmax comes the same question for the values, and the
+# That is the route of the keys, up to the raw scores. After the softmax comes the same question for the values, and the
 # same answer: mix latents first, project once. Chapter 3 does it.
