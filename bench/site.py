@@ -1,0 +1,142 @@
+"""How long the course in a browser takes to start, and what it transfers: ``python bench/site.py``.
+
+It measures the site that ``make site OFFLINE=1`` left in ``dist/``. A cold round has a new Chromium with an empty profile; the warm one follows in the same profile. Times run from the
+navigation to a practice notebook; the notebook is the kernel's first. Transferred is what the server was asked for in a
+cold round, compressed with gzip as a pages host does (archives and pictures go as they are).
+"""
+
+import argparse
+import gzip
+import json
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+from record import ROOT, record
+
+sys.path[:0] = [str(ROOT / folder) for folder in ("site", "tests", "tests/site")]
+import chromium  # noqa: E402
+from lab import open_notebook, run_cell, type_into_cell  # noqa: E402
+from serve import Handler, server  # noqa: E402
+
+from ledger.build import fresh_solutions  # noqa: E402
+
+NOTEBOOK, LESSON = "practice/ch01_keys/keys.ipynb", "notebooks/ch01_keys/keys.ipynb"
+EXERCISE = "up_project_keys"
+TARGETS = {"cold_first_cell_s": 7, "cold_first_graded_s": 9, "warm_first_cell_s": 5, "gzip_mb": 30, "slider_ms": 300}
+COMPRESSED = (".whl", ".zip", ".woff", ".woff2", ".png", ".gz", ".ico")
+FLAGS = ["--no-sandbox", "--no-first-run", "--disable-quic", "--disable-background-networking", "--disable-sync"]
+
+#: Milliseconds from a key on the slider to a new picture on the page.
+STEP = """key => new Promise(done => {
+    const picture = () => [...document.querySelectorAll('.jp-OutputArea .widget-image')].at(-1);
+    const handle = [...document.querySelectorAll('.jp-OutputArea .noUi-handle')].at(-1);
+    const before = picture().src, start = performance.now();
+    const look = () => picture().src !== before && picture().complete
+        ? done(performance.now() - start) : requestAnimationFrame(look);
+    handle.focus();
+    handle.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
+    look();
+})"""
+CODE = "() => jupyterapp.shell.currentWidget.content.widgets.findIndex(cell => cell.model.type === 'code')"
+
+
+def visit(page, address: str, answer: str) -> dict[str, float]:
+    """Open the notebook, run its first cell, then answer and check an exercise; seconds from the navigation."""
+    start = time.perf_counter()
+    open_notebook(page, address, NOTEBOOK)
+    ready = time.perf_counter() - start
+    run_cell(page, page.evaluate(CODE))
+    first = time.perf_counter() - start
+    type_into_cell(page, EXERCISE, answer)
+    run_cell(page, EXERCISE)
+    if not run_cell(page, f"{EXERCISE}-check"):
+        sys.exit("the check said nothing")
+    return {"page_s": ready, "first_cell_s": first, "first_graded_s": time.perf_counter() - start}
+
+
+def slider_steps(page, address: str, steps: int) -> list[float]:
+    """Milliseconds of each step of the last slider of a lesson's explorer."""
+    open_notebook(page, address, LESSON)
+    last = page.evaluate(
+        "() => jupyterapp.shell.currentWidget.content.widgets.findLastIndex(cell => cell.model.type === 'code')"
+    )
+    run_cell(page, last)
+    page.locator(".jp-OutputArea .noUi-handle").last.wait_for()
+    page.evaluate(STEP, "ArrowLeft")
+    return [page.evaluate(STEP, ("ArrowRight", "ArrowLeft")[i % 2]) for i in range(steps)]
+
+
+def transferred(paths: set[str], folder: Path) -> tuple[float, float]:
+    """Megabytes of the files asked for: as they are, and with gzip where a host compresses."""
+    raw = packed = 0
+    for path in paths:
+        file = folder / path
+        if file.is_file():
+            data = file.read_bytes()
+            raw += len(data)
+            packed += len(data) if file.suffix in COMPRESSED else len(gzip.compress(data, 6))
+    return raw / 1e6, packed / 1e6
+
+
+def main() -> None:
+    """Measure, print and record."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5, help="cold profiles")
+    rounds = parser.parse_args().rounds
+    dist = ROOT / "dist"
+    if not (dist / "lite" / "static" / "pyodide").is_dir():
+        sys.exit("There is no offline site in dist/: make site OFFLINE=1")
+    cells = [cell for notebook in fresh_solutions(ROOT).values() for cell in notebook["cells"]]
+    answer = "".join(next(cell["source"] for cell in cells if cell["id"] == EXERCISE))
+    asked: set[str] = set()
+
+    def log(handler, code="-", size="-"):
+        asked.add(handler.path.split("?")[0].removeprefix(handler.under))
+
+    Handler.log_request = log
+    cold, warm, steps = [], [], []
+    with server(dist, under="/a-course/") as serving, sync_playwright() as playwright:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{serving.server_port}/a-course/"
+        for number in range(rounds):
+            with tempfile.TemporaryDirectory() as profile:
+                browser = playwright.chromium.launch_persistent_context(
+                    profile, executable_path=chromium.find(), args=FLAGS, viewport={"width": 1280, "height": 1000}
+                )
+                asked.clear()
+                for visits in (cold, warm):
+                    page = browser.new_page()
+                    visits.append(visit(page, address, answer))
+                    page.close()
+                    if visits is cold:
+                        sizes = transferred(asked, dist)
+                if number == rounds - 1:
+                    steps = slider_steps(browser.new_page(), address, 20)
+                browser.close()
+        serving.shutdown()
+
+    built = json.loads((ROOT / ".cache/site/python/sizes.json").read_text())
+    figures = {"rounds": rounds}
+    for name, visits in (("cold", cold), ("warm", warm)):
+        for key in visits[0]:
+            figures[f"{name}_{key}"] = round(statistics.median(v[key] for v in visits), 2)
+    figures |= {
+        "slider_ms": round(statistics.median(steps)),
+        "raw_mb": round(sizes[0], 1),
+        "gzip_mb": round(sizes[1], 1),
+        "python_mb_after_each_build_step": {step: round(size / 1e6, 2) for step, size in built.items()},
+        "targets": TARGETS,
+    }
+    figures["missed"] = [name for name, most in TARGETS.items() if figures[name] > most]
+    for key, value in figures.items():
+        print(f"{key:<24} {value}")
+    print(f"recorded in {record('site', figures).relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

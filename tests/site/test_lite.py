@@ -1,0 +1,182 @@
+"""The course in a browser: lessons run, answers are graded as on the command line, widgets move, faults are said."""
+
+import json
+import re
+import subprocess
+import sys
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+from lab import cell_output, cells, errors, execute, open_notebook, run_all, run_cell, said, type_into_cell
+
+from ledger import exercises
+from ledger.build import fresh_practice, fresh_solutions
+from ledger.judge.gate import submission_of
+
+pytestmark = pytest.mark.browser
+SEED = 20_260
+ROOT = Path(__file__).resolve().parents[2]
+LESSONS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "notebooks").rglob("*.ipynb"))
+PRACTICE = sorted(fresh_practice(ROOT))
+
+GRADE = """
+import json
+import math
+import numpy as np
+from ledger import exercises
+from ledger.judge.notebook import run_here
+
+def graded(id, source):
+    space = {{"np": np, "math": math}}
+    exec(source, space)
+    return run_here(exercises.get(id), space[id], {seed}).to_json()
+
+print(json.dumps([graded(id, source) for id, source in json.loads({answers!r})]))
+"""
+COMPLETE = """async code => {
+    const {kernel} = jupyterapp.shell.currentWidget.context.sessionContext.session;
+    return (await kernel.requestComplete({code, cursor_pos: code.length})).content.matches;
+}"""
+#: The picture of the explorer that the page shows last, as its bytes' address.
+PICTURE = "() => [...document.querySelectorAll('.jp-OutputArea .widget-image')].at(-1)?.src"
+
+
+@pytest.fixture(scope="module")
+def page(context):
+    return context.new_page()
+
+
+@pytest.fixture(scope="module")
+def shoot(root, page):
+    """Leave a screenshot to be looked at, in ``.cache/site/shots``."""
+    folder = root / ".cache" / "site" / "shots"
+    folder.mkdir(parents=True, exist_ok=True)
+    return lambda name: page.screenshot(path=folder / f"{name}.png")
+
+
+def answers():
+    """Of each exercise every answer whose verdict is compared, as (name, source): reference, stub, mutants."""
+    sources = {}
+    for name, notebooks in (("reference", fresh_solutions(ROOT)), ("stub", fresh_practice(ROOT))):
+        for cell in (cell for notebook in notebooks.values() for cell in notebook["cells"]):
+            if cell["id"] in exercises.ids():
+                sources.setdefault(cell["id"], []).append((name, "".join(cell["source"])))
+    for id, exercise in exercises.registry().items():
+        for mutant in exercise.mutants:
+            sources[id].append((mutant.answer.__name__, submission_of(exercise, mutant).cells[-1].source))
+    return sources
+
+
+def on_the_command_line(folder, sources):
+    """What ``judge.py`` says of one answer to each of some exercises: ``sources`` by id."""
+    for path, notebook in fresh_practice(ROOT).items():
+        for cell in notebook["cells"]:
+            cell["source"] = sources.get(cell["id"], cell["source"])
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(json.dumps(notebook))
+    command = [sys.executable, ROOT / "judge.py", *sources, "--from", folder / "practice", "--seed", str(SEED)]
+    done = subprocess.run([*command, "--json", "-"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode in (0, 1), done.stderr
+    return {result["id"]: result for result in json.loads(done.stdout)["exercises"]}
+
+
+def judged(result):
+    """What must be the same wherever an answer is judged; numbers in messages may differ in their last digits."""
+    cases = [(case["name"], case["verdict"], re.sub(r"\d[\d.,e+-]*", "#", case["message"])) for case in result["cases"]]
+    return result["verdict"], result["points"], cases
+
+
+@pytest.mark.parametrize("path", LESSONS)
+def test_a_lesson_runs_and_its_sliders_redraw(page, address, shoot, path):
+    open_notebook(page, address, path)
+    ran = [cell for cell in run_all(page) if cell["type"] == "code"]
+    assert not [(cell["id"], error) for cell in ran for error in errors(cell["outputs"])]
+    assert len([cell for cell in ran if cell["outputs"]]) > len(ran) / 2
+    shoot(Path(path).stem)
+
+    slider = page.locator(".jp-OutputArea .noUi-handle").last
+    slider.scroll_into_view_if_needed()
+    page.wait_for_function(PICTURE)
+    seen = [page.evaluate(PICTURE)]
+    for key in ("ArrowRight", "ArrowLeft") if page_end(slider) else ("ArrowLeft", "ArrowLeft"):
+        slider.press(key)
+        page.wait_for_function(f"before => ({PICTURE})() !== before", arg=seen[-1])
+        seen.append(page.evaluate(PICTURE))
+    shoot(f"{Path(path).stem}-slider")
+    assert len(seen) == 3
+
+
+def page_end(slider):
+    """Whether the slider stands at its first value."""
+    return slider.get_attribute("aria-valuenow") == slider.get_attribute("aria-valuemin")
+
+
+@pytest.mark.parametrize("path", PRACTICE)
+def test_a_practice_notebook_is_todo_and_with_its_answers_passed(page, address, shoot, path):
+    open_notebook(page, address, path)
+    checks = {cell["id"]: said(cell["outputs"]) for cell in run_all(page) if cell["id"].endswith("-check")}
+    assert checks and all(re.match(r"· \w+: not written yet", text) for text in checks.values()), checks
+
+    solved = {cell["id"]: "".join(cell["source"]) for n in fresh_solutions(ROOT).values() for cell in n["cells"]}
+    for check in checks:
+        id = check.removesuffix("-check")
+        type_into_cell(page, id, solved[id])
+    checks = {cell["id"]: said(cell["outputs"]) for cell in run_all(page) if cell["id"] in checks}
+    assert all(re.match(r"✓ \w+: (\d+) of \1 cases", text) for text in checks.values()), checks
+    shoot(f"{Path(path).stem}-answered")
+
+
+@pytest.fixture
+def answer(page, address):
+    """The id of an answer cell of the practice notebook that is open; one is opened where none is."""
+    if "practice" not in page.evaluate("() => window.jupyterapp?.shell.currentWidget?.context?.path ?? ''"):
+        open_notebook(page, address, PRACTICE[0])
+        run_all(page)
+    return next(cell["id"] for cell in cells(page) if cell["id"] in exercises.ids())
+
+
+def test_the_browser_judges_as_the_command_line_does(page, answer, tmp_path):
+    given = answers()
+    flat = [(id, name, source) for id, named in given.items() for name, source in named]
+    asked = json.dumps([(id, source) for id, _, source in flat])
+    browser = [judged(r) for r in json.loads(said(execute(page, GRADE.format(seed=SEED, answers=asked))))]
+    expected = {}
+    for answers_of_a_run in zip_longest(*given.values()):
+        chosen = {id: answer for id, answer in zip(given, answers_of_a_run, strict=True) if answer}
+        results = on_the_command_line(tmp_path, {id: source for id, (_, source) in chosen.items()})
+        expected |= {(id, name): judged(results[id]) for id, (name, _) in chosen.items()}
+
+    for (id, name, _), found in zip(flat, browser, strict=True):
+        assert found == expected[id, name], (id, name)
+    of = {name: {verdict for (_, n), (verdict, *_) in expected.items() if n == name} for name in ("reference", "stub")}
+    assert of == {"reference": {"passed"}, "stub": {"todo"}}
+
+
+def test_a_syntax_error_is_shown_and_the_next_cell_runs(page, answer):
+    type_into_cell(page, answer, f"def {answer}(q)\n    return q")
+    (error,) = errors(run_cell(page, answer))
+    assert "SyntaxError" in error["ename"] and "expected ':'" in "".join(error["traceback"])
+    type_into_cell(page, answer, f"def {answer}(q):\n    return q")
+    assert run_cell(page, answer) == []
+    assert "wrong" in said(run_cell(page, f"{answer}-check")) or "error" in said(cell_output(page, f"{answer}-check"))
+
+
+def test_an_import_of_torch_says_what_a_browser_cannot_do(page, answer):
+    type_into_cell(page, answer, "import torch")
+    (error,) = errors(run_cell(page, answer))
+    shown = "\n".join(error["traceback"])
+    assert "PyTorch does not run in a browser" in shown
+    assert "Traceback" not in shown and len(shown.splitlines()) == 1
+
+
+def test_names_are_completed_from_the_kernel(page, answer):
+    said(execute(page, "import numpy as np"))
+    assert page.evaluate(COMPLETE, "np.eins") == ["einsum", "einsum_path"]
+    assert "NotImplementedError" in page.evaluate(COMPLETE, "NotImpl")
+
+
+def test_mathematics_in_a_picture_finds_its_fonts(page, answer):
+    draw = "from ledger.widgets.base import new_figure\nfig = new_figure()\n"
+    draw += "fig.text(0, 0, r'$\\mathcal{L} = \\sum_i \\alpha_i \\cdot \\mathbf{W}$')\nfig"
+    assert "stream" not in [output["output_type"] for output in execute(page, draw)]
