@@ -1,23 +1,13 @@
 """Write a benchmark's figures with the machine, the date and the commit that they belong to."""
 
 import json
-import platform
 import subprocess
 from datetime import date
 from pathlib import Path
 
-from ledger.measure import describe_machine
+from ledger.measure import describe_machine, processor
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def processor() -> str:
-    """The processor's name, where the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
 def record(name: str, figures: dict) -> Path:

@@ -1,8 +1,9 @@
 """How long the course in a browser takes to start, and what it transfers: ``python bench/site.py``.
 
-It measures the site that ``make site OFFLINE=1`` left in ``dist/``. A cold round has a new Chromium with an empty profile; the warm one follows in the same profile. Times run from the
-navigation to a practice notebook; the notebook is the kernel's first. Transferred is what the server was asked for in a
-cold round, compressed with gzip as a pages host does (archives and pictures go as they are).
+It measures the site that ``make site OFFLINE=1`` left in ``dist/``. A cold round has a new Chromium with an empty
+profile; the warm one follows in the same profile. Times run from the navigation to a practice notebook. Transferred is
+what the server was asked for in a cold round, compressed with gzip as a pages host does; archives and pictures go as
+they are.
 """
 
 import argparse

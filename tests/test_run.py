@@ -272,7 +272,7 @@ def test_loading_has_a_limit_and_counts_for_every_case(runner):
     [
         ("import time\ntime.sleep(60)", "timeout", "1 s"),
         ("import os\nos._exit(3)", "crash", "exit status 3 before a result"),
-        ("print('x' * 100_000)", "output", "more than 50,000 bytes"),
+        ("print('x' * 10_000_000)", "output", "more than 50,000 bytes"),
     ],
 )
 def test_the_cell_in_which_loading_ended_is_named(runner, ending, kind, detail):
@@ -386,6 +386,14 @@ def test_a_lost_server_costs_one_job(forking):
     assert lost[-1].kind == "judge_error"
     assert set(kinds(lost)) <= {"returned", "judge_error"}
     assert kinds(forking.run(job(PLAIN)).outcomes) == ["returned"] * 3
+
+
+def test_a_flood_is_never_the_judges_fault(forking):
+    """What is printed before the judge has heard of the jail does not keep it from hearing."""
+    for _ in range(20):
+        assert (
+            kinds(forking.run(job("print('x' * 10_000_000)\n" + PLAIN, output_bytes=1000)).outcomes) == ["output"] * 3
+        )
 
 
 def test_a_server_that_cannot_start_is_the_judges_fault(monkeypatch):

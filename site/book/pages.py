@@ -5,7 +5,6 @@ Pages lie as notebooks do (``notebooks/ch01_keys/keys.ipynb``), so that the link
 
 import ast
 import json
-import platform
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from ledger.build.notebook import Course, fresh
 from ledger.chapters import CHAPTERS, Chapter
 from ledger.exercises import registry
 from ledger.machines import MACHINES
+from ledger.measure import processor
 from ledger.models import MODELS
 
 HERE = Path(__file__).resolve().parent
@@ -73,16 +73,6 @@ def write(root: Path, source: Path) -> None:
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-
-
-def processor() -> str:
-    """The processor's name, where the system tells: a page that measures is run again on another one."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or "an unknown processor"
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, "an unknown processor")
 
 
 def lesson(notebook: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ model, as Jupyter stores them, so that what is scrolled out of sight counts too.
 from urllib.parse import quote
 
 #: Milliseconds that a kernel may take to start, or a cell to run, on a slow machine.
-PATIENCE = 60_000
+PATIENCE = 150_000
 
 READY = """path => {
     const context = window.jupyterapp?.shell.currentWidget?.context;
@@ -50,6 +50,12 @@ def open_notebook(page, address, path):
     """Follow the link to the notebook at ``path`` and wait for its kernel's session; the cells may be run at once."""
     page.set_default_timeout(PATIENCE)
     page.goto(f"{address}lite/lab/index.html?path={quote(path)}")
+    page.wait_for_function(READY, arg=path)
+
+
+def open_beside(page, path):
+    """Open another notebook in the page that shows one already, as from the file browser."""
+    page.evaluate("path => { jupyterapp.commands.execute('docmanager:open', {path}); }", path)
     page.wait_for_function(READY, arg=path)
 
 

@@ -8,7 +8,18 @@ from itertools import zip_longest
 from pathlib import Path
 
 import pytest
-from lab import cell_output, cells, errors, execute, open_notebook, run_all, run_cell, said, type_into_cell
+from lab import (
+    cell_output,
+    cells,
+    errors,
+    execute,
+    open_beside,
+    open_notebook,
+    run_all,
+    run_cell,
+    said,
+    type_into_cell,
+)
 
 from ledger import exercises
 from ledger.build import fresh_practice, fresh_solutions
@@ -39,12 +50,22 @@ COMPLETE = """async code => {
     return (await kernel.requestComplete({code, cursor_pos: code.length})).content.matches;
 }"""
 #: The picture of the explorer that the page shows last, as its bytes' address.
-PICTURE = "() => [...document.querySelectorAll('.jp-OutputArea .widget-image')].at(-1)?.src"
+PICTURE = """() => [...document.querySelectorAll(
+    '.jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea .widget-image')].at(-1)?.src"""
 
 
 @pytest.fixture(scope="module")
 def page(context):
+    """One page for all tests: it shows one notebook after the other, each with a kernel of its own."""
     return context.new_page()
+
+
+def open_here(page, address, path):
+    """Follow the link to a notebook, or open it beside the one that is there."""
+    if page.url.startswith(address):
+        open_beside(page, path)
+    else:
+        open_notebook(page, address, path)
 
 
 @pytest.fixture(scope="module")
@@ -89,13 +110,13 @@ def judged(result):
 
 @pytest.mark.parametrize("path", LESSONS)
 def test_a_lesson_runs_and_its_sliders_redraw(page, address, shoot, path):
-    open_notebook(page, address, path)
+    open_here(page, address, path)
     ran = [cell for cell in run_all(page) if cell["type"] == "code"]
     assert not [(cell["id"], error) for cell in ran for error in errors(cell["outputs"])]
     assert len([cell for cell in ran if cell["outputs"]]) > len(ran) / 2
     shoot(Path(path).stem)
 
-    slider = page.locator(".jp-OutputArea .noUi-handle").last
+    slider = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea .noUi-handle").last
     slider.scroll_into_view_if_needed()
     page.wait_for_function(PICTURE)
     seen = [page.evaluate(PICTURE)]
@@ -114,7 +135,7 @@ def page_end(slider):
 
 @pytest.mark.parametrize("path", PRACTICE)
 def test_a_practice_notebook_is_todo_and_with_its_answers_passed(page, address, shoot, path):
-    open_notebook(page, address, path)
+    open_here(page, address, path)
     checks = {cell["id"]: said(cell["outputs"]) for cell in run_all(page) if cell["id"].endswith("-check")}
     assert checks and all(re.match(r"· \w+: not written yet", text) for text in checks.values()), checks
 
@@ -131,7 +152,7 @@ def test_a_practice_notebook_is_todo_and_with_its_answers_passed(page, address, 
 def answer(page, address):
     """The id of an answer cell of the practice notebook that is open; one is opened where none is."""
     if "practice" not in page.evaluate("() => window.jupyterapp?.shell.currentWidget?.context?.path ?? ''"):
-        open_notebook(page, address, PRACTICE[0])
+        open_here(page, address, PRACTICE[0])
         run_all(page)
     return next(cell["id"] for cell in cells(page) if cell["id"] in exercises.ids())
 

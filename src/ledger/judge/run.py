@@ -281,7 +281,7 @@ class Session:
             self._result.output = wire.plain(self._printed.decode("utf-8", "replace"))
             self._grant_further()
             for number, call in enumerate(self.job.calls):
-                for how in further_calls(call) if outcomes[number].kind == "returned" else ():
+                for how in further_calls(call):
                     outcomes[number] = self._further(number, call, how, outcomes[number])
         finally:
             self._end()
@@ -297,7 +297,7 @@ class Session:
 
     def _further(self, number: int, call: Call, how: str, before: Outcome) -> Outcome:
         """``before`` with what a further call found, or why it found nothing. A fault of the judge is the outcome."""
-        if before.kind != "returned":
+        if before.kind != "returned" or isinstance(before.value, Unsupported):
             return before
         found = self._outcome(number, call, how)
         self._final = None

@@ -5,6 +5,7 @@ import importlib.metadata
 import os
 import platform
 import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,16 @@ def describe_machine() -> list[Row]:
         Row("Triton", _triton_state(gpu, in_browser)),
         Row("browser", _browser_state(in_browser)),
     ]
+
+
+def processor() -> str:
+    """The processor's name, where the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "an unknown processor"
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, "an unknown processor")
 
 
 def find_torch() -> Any:
