@@ -23,7 +23,7 @@ BY_MACHINE := torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cub
   nvidia-nvshmem-cu13 nvidia-nvtx
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test judge site serve build check-build check lint lock clean
+.PHONY: help setup lab test test-site judge site serve build check-build check lint lock clean
 
 help: ## list the targets
 	@echo "Attention Ledger: make TARGET"
@@ -72,10 +72,15 @@ site: $(SITE_STAMP) ## build the book and the course in a browser in dist/
 serve: $(SITE_STAMP) ## serve the built site on this computer
 	@$(BIN)/python site/serve.py --port $(PORT)
 
-test: $(SITE_STAMP) ## run every test, the site's in a browser too
+test: $(STAMP) ## run the tests, JupyterLab's in a browser too
 	@$(BIN)/python tests/chromium.py
 	@echo "== Running the tests"
-	@$(BIN)/python -m pytest $(TEST_ARGS)
+	@$(BIN)/python -m pytest --ignore=tests/site $(TEST_ARGS)
+
+test-site: $(SITE_STAMP) ## build the site and run its tests in a browser
+	@$(BIN)/python tests/chromium.py
+	@echo "== Building the site and running its tests"
+	@$(BIN)/python -m pytest tests/site $(TEST_ARGS)
 
 build: $(STAMP) ## make notebooks/, practice/ and solutions/ from course/
 	@$(BIN)/python -m ledger.build

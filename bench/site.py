@@ -32,17 +32,18 @@ TARGETS = {"cold_first_cell_s": 7, "cold_first_graded_s": 9, "warm_first_cell_s"
 COMPRESSED = (".whl", ".zip", ".woff", ".woff2", ".png", ".gz", ".ico")
 FLAGS = ["--no-sandbox", "--no-first-run", "--disable-quic", "--disable-background-networking", "--disable-sync"]
 
-#: Milliseconds from a key on the slider to a new picture on the page.
-STEP = """key => new Promise(done => {
-    const picture = () => [...document.querySelectorAll('.jp-OutputArea .widget-image')].at(-1);
-    const handle = [...document.querySelectorAll('.jp-OutputArea .noUi-handle')].at(-1);
+#: Starts a watch that stops, in `took`, when the page shows another picture.
+WATCH = """() => {
+    const picture = () => [...document.querySelectorAll(
+        '.jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea .widget-image')].at(-1);
     const before = picture().src, start = performance.now();
-    const look = () => picture().src !== before && picture().complete
-        ? done(performance.now() - start) : requestAnimationFrame(look);
-    handle.focus();
-    handle.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
+    const look = () => {
+        if (picture().src !== before && picture().complete) window.took = performance.now() - start;
+        else requestAnimationFrame(look);
+    };
+    window.took = 0;
     look();
-})"""
+}"""
 CODE = "() => jupyterapp.shell.currentWidget.content.widgets.findIndex(cell => cell.model.type === 'code')"
 
 
@@ -67,9 +68,17 @@ def slider_steps(page, address: str, steps: int) -> list[float]:
         "() => jupyterapp.shell.currentWidget.content.widgets.findLastIndex(cell => cell.model.type === 'code')"
     )
     run_cell(page, last)
-    page.locator(".jp-OutputArea .noUi-handle").last.wait_for()
-    page.evaluate(STEP, "ArrowLeft")
-    return [page.evaluate(STEP, ("ArrowRight", "ArrowLeft")[i % 2]) for i in range(steps)]
+    slider = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea .noUi-handle").last
+    slider.wait_for()
+    least = slider.get_attribute("aria-valuenow") == slider.get_attribute("aria-valuemin")
+    keys = ("ArrowRight", "ArrowLeft") if least else ("ArrowLeft", "ArrowRight")
+    taken = []
+    for step in range(steps):
+        page.evaluate(WATCH)
+        slider.press(keys[step % 2])
+        page.wait_for_function("() => window.took")
+        taken.append(page.evaluate("() => window.took"))
+    return taken
 
 
 def transferred(paths: set[str], folder: Path) -> tuple[float, float]:

@@ -18,7 +18,7 @@ FLAGS = [
 
 @pytest.fixture(scope="session")
 def site(root, tmp_path_factory):
-    """The folder of a site that holds JupyterLite, built as ``make site OFFLINE=1`` builds it, what is cached reused."""
+    """The folder of a site that holds JupyterLite, as ``make site OFFLINE=1`` builds it; what is cached is reused."""
     pytest.importorskip("jupyterlite_core", reason="what builds the site is not installed: make site")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, root / "site" / "build.py", "--offline", "--only", "lite", "--out", folder]
@@ -40,10 +40,11 @@ def address(root, site):
 
 
 @pytest.fixture(scope="module")
-def browser():
-    """Chromium; no name but 127.0.0.1 resolves in it."""
+def browser(request):
+    """Chromium; no name but 127.0.0.1 resolves in it. A module may ask for ``MORE_FLAGS``."""
+    flags = [*FLAGS, *getattr(request.module, "MORE_FLAGS", ())]
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium.find(), args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=chromium.find(), args=flags)
         yield browser
         browser.close()
 

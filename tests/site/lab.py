@@ -11,7 +11,8 @@ PATIENCE = 150_000
 
 READY = """path => {
     const context = window.jupyterapp?.shell.currentWidget?.context;
-    return !!(context?.isReady && context.path === path && context.sessionContext.isReady && context.sessionContext.session?.kernel);
+    const session = context?.sessionContext;
+    return !!(context?.isReady && context.path === path && session?.isReady && session.session?.kernel);
 }"""
 #: Notebook commands promise to end with the last cell; the page keeps what became of the promise in `ran`.
 RUN = """command => {

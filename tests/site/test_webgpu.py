@@ -8,6 +8,7 @@ from lab import errors, execute, open_notebook, said
 
 pytestmark = pytest.mark.browser
 NOTEBOOK = "notebooks/ch02_heads/heads.ipynb"
+MORE_FLAGS = ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
 WITHOUT_WEBGPU = ["--no-sandbox", "--no-first-run", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"]
 
 COMPARE = """
