@@ -154,3 +154,12 @@ def test_a_lesson_runs_and_its_widget_redraws(page, lab, name):
     expect(picture).not_to_have_attribute("src", before, timeout=30_000)
     if folder := os.environ.get("LEDGER_SCREENSHOTS"):
         page.screenshot(path=f"{folder}/{name.replace('/', '-')}.png")
+
+
+def test_a_lessons_link_leads_to_the_exercise(page, lab):
+    open_notebook(page, lab, "notebooks/ch01_keys/keys.ipynb")
+    link = page.locator(".jp-RenderedMarkdown a", has_text="scores_absorbed").last
+    link.scroll_into_view_if_needed()
+    link.click()
+    answer = page.locator(".jp-CodeCell:visible", has_text="scores_absorbed: write your answer here")
+    expect(answer).to_be_in_viewport(timeout=30_000)

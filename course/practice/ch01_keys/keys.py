@@ -134,8 +134,9 @@ check("absorb_query", absorb_query)
 # with cached_tokens.
 #
 # The judge runs your code on arrays that count. It allows the multiply-adds of two matrix products, and one
-# multiplication for each score on top. Keys made one at a time break the budget as well. So does one `einsum` over all
-# three arrays: it leaves the order to NumPy, and NumPy does not choose this one.
+# multiplication for each score on top. Keys made one at a time break the budget as well. So does a plain `einsum` over
+# all three arrays: it multiplies everything with everything. (With `optimize=True` NumPy picks an order by the sizes,
+# and at DeepSeek-V3's widths it would build the keys.)
 #
 # By hand, with the weight and the latents of the first exercise: the query $[1, 0]$ has the scores $[1, 0, 1]$.
 
