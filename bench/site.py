@@ -9,6 +9,7 @@ they are.
 import argparse
 import gzip
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -104,11 +105,13 @@ def main() -> None:
     cells = [cell for notebook in fresh_solutions(ROOT).values() for cell in notebook["cells"]]
     answer = "".join(next(cell["source"] for cell in cells if cell["id"] == EXERCISE))
     asked: set[str] = set()
+    load = os.getloadavg()[0]
 
     def log(handler, code="-", size="-"):
         asked.add(handler.path.split("?")[0].removeprefix(handler.under))
 
     Handler.log_request = log
+    Handler.cache_control = "max-age=600"  # as pages hosts have it
     cold, warm, steps = [], [], []
     with server(dist, under="/a-course/") as serving, sync_playwright() as playwright:
         threading.Thread(target=serving.serve_forever, daemon=True).start()
@@ -131,7 +134,7 @@ def main() -> None:
         serving.shutdown()
 
     built = json.loads((ROOT / ".cache/site/python/sizes.json").read_text())
-    figures = {"rounds": rounds}
+    figures = {"rounds": rounds, "load_before": round(load, 1)}
     for name, visits in (("cold", cold), ("warm", warm)):
         for key in visits[0]:
             figures[f"{name}_{key}"] = round(statistics.median(v[key] for v in visits), 2)

@@ -6,6 +6,7 @@ or made is kept in ``.cache/site`` by the content it came from.
 """
 
 import argparse
+import fcntl
 import hashlib
 import json
 import re
@@ -13,7 +14,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -36,7 +38,7 @@ WORKER = "../../../.."
 def build_lite(out: Path, offline: bool) -> None:
     """JupyterLite with every lesson and untouched practice notebook, and the course's wheel, in ``out``."""
     files = Files(CACHE / "files")
-    files.core()
+    core = files.core()["pyodide-lock.json"]
     wheels = [course_wheel(files), *other_wheels(files)]
     python = offline_python(files) if offline else None
     notebooks = contents()
@@ -46,25 +48,31 @@ def build_lite(out: Path, offline: bool) -> None:
     work = CACHE / ("lite-offline" if offline else "lite-online")
     with step("JupyterLite", work, made_from) as stale:
         if stale:
-            lay_out(work, notebooks, config, wheels, python)
+            lay_out(work, notebooks, config, wheels, python, core)
             jupyter_lite(work)
     replace(work / "site", out)
 
 
 def lay_out(
-    work: Path, notebooks: dict[str, str], config: dict[str, str], wheels: list[Path], python: Path | None
+    work: Path, notebooks: dict[str, str], config: dict[str, str], wheels: list[Path], python: Path | None, core: Path
 ) -> None:
-    """Write what ``jupyter lite build`` reads into ``work``."""
+    """Write what ``jupyter lite build`` reads into ``work``.
+
+    Packages that are loaded by name need no installer when a kernel starts. Online, only Pyodide's own have names.
+    """
     for path, text in notebooks.items():
         write(work / "content" / path, text)
     for path in wheels:
         (work / "wheels").mkdir(exist_ok=True)
         shutil.copy(path, work / "wheels")
-    if python:
-        shutil.copytree(python, work / "static" / "pyodide")
     settings = json.loads(config["jupyter-lite.json"])
     kernel = settings["jupyter-config-data"]["litePluginSettings"]["@jupyterlite/pyodide-kernel-extension:kernel"]
-    kernel["loadPyodideOptions"]["packages"] += [f"{WORKER}/pypi/{path.name}" for path in wheels]
+    preload = kernel["loadPyodideOptions"]["packages"]
+    if python:
+        folder = shutil.copytree(python, work / "static" / "pyodide")
+        preload += pyodide.index(folder, wheels, core)
+    else:
+        preload += [f"{WORKER}/pypi/{path.name}" for path in wheels]
     write(work / "jupyter-lite.json", json.dumps(settings, indent=2))
     write(work / "overrides.json", config["overrides.json"])
     builder = json.loads(config["jupyter_lite_config.json"])
@@ -222,13 +230,28 @@ def replace(made: Path, out: Path) -> None:
     shutil.copytree(made, out)
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """Wait until no other build uses the cache."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "in-use").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def main() -> None:
-    """Build what is asked for."""
+    """Read the command line and build."""
     parser = argparse.ArgumentParser(description="Build the book and the course in a browser.")
     parser.add_argument("--offline", action="store_true", help="carry Python along and ask nothing of anyone else")
     parser.add_argument("--only", choices=("lite", "book"), help="build one part")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="the folder of the site (default: dist)")
     options = parser.parse_args()
+    with alone():
+        build(options)
+
+
+def build(options: argparse.Namespace) -> None:
+    """Build the parts that are asked for."""
     if options.only != "book":
         build_lite(options.out / "lite", options.offline)
     if options.only != "lite" and (HERE / "book" / "build.py").is_file():

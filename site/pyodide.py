@@ -204,12 +204,15 @@ def precompile(pyodide: Path, folder: Path, keep_source: bool = False) -> None:
         path.chmod(0o644)
 
 
-def index(folder: Path, info: dict, known: dict) -> None:
-    """Write the ``pyodide-lock.json`` of the wheels in ``folder``.
+def index(folder: Path, beside: Iterable[Path], core: Path) -> list[str]:
+    """Write the ``pyodide-lock.json`` of the wheels in ``folder`` and of those ``beside``, in ``../../pypi``.
 
-    ``info`` says which Python they must be for; ``known`` is what Pyodide's own index says of packages, for the names
-    that they are imported by. A SystemExit names a wheel that does not fit, or a requirement that nothing meets.
+    ``core`` is Pyodide's own index: it says which Python the wheels must be for, and by which names they are imported.
+    Returns the names of the packages that lie beside. A SystemExit names a wheel that does not fit, or a requirement
+    that nothing meets.
     """
+    lock = json.loads(core.read_text())
+    info, known = lock["info"], lock["packages"]
     major, minor = info["python"].split(".")[:2]
     fits = {Tag(f"cp{major}{minor}", f"cp{major}{minor}", f"pyemscripten_{info['abi_version']}_wasm32")}
     fits |= {Tag(python, "none", "any") for python in ("py3", "py2")}
@@ -218,17 +221,19 @@ def index(folder: Path, info: dict, known: dict) -> None:
         **{"platform_machine": "wasm32", "platform_system": "Emscripten", "platform_python_implementation": "CPython"},
         **{"python_version": f"{major}.{minor}", "python_full_version": info["python"]},
     }
-    wheels = {}
-    for path in sorted(folder.glob("*.whl")):
+    wheels, apart = {}, []
+    for path in [*sorted(folder.glob("*.whl")), *beside]:
         name, version, _, tags = parse_wheel_filename(path.name)
         if not fits & tags:
             raise SystemExit(f"{path.name} is not for the browser's Python {info['python']}")
         wheels[name] = path, str(version)
+        if path.parent != folder:
+            apart.append(name)
 
     packages = {}
     for name, (path, version) in wheels.items():
         metadata, imports = _read(path)
-        needs = []
+        needs = set()
         for requirement in map(Requirement, metadata.get_all("Requires-Dist") or []):
             other = canonicalize_name(requirement.name)
             if (requirement.marker and not requirement.marker.evaluate(environment)) or other in NOT_NEEDED:
@@ -237,14 +242,16 @@ def index(folder: Path, info: dict, known: dict) -> None:
                 raise SystemExit(f"{path.name} requires {requirement}, and no wheel of {LOCK.name} is that")
             if other != "jedi" and not requirement.specifier.contains(wheels[other][1], prereleases=True):
                 raise SystemExit(f"{path.name} requires {requirement}, and {LOCK.name} has {wheels[other][1]}")
-            needs.append(other)
+            needs.add(other)
         packages[name] = {
-            **{"name": name, "version": version, "file_name": path.name, "sha256": digest(path)},
+            **{"name": name, "version": version, "sha256": digest(path)},
             **{"install_dir": "site", "package_type": "package", "unvendored_tests": False},
+            "file_name": f"../../pypi/{path.name}" if name in apart else path.name,
             "imports": sorted(imports | set(known.get(name, {}).get("imports", ()))),
-            "depends": sorted(set(needs)),
+            "depends": sorted(needs),
         }
     (folder / "pyodide-lock.json").write_text(json.dumps({"info": info, "packages": packages}, indent=1) + "\n")
+    return apart
 
 
 def _read(wheel: Path):
@@ -279,8 +286,6 @@ def assemble(folder: Path, files: Files, precompiled: bool = True, trimmed: bool
     if precompiled:
         precompile(files.folder, folder)
         sizes["compiled to bytecode"] = _size(folder)
-    lock = json.loads(core["pyodide-lock.json"].read_text())
-    index(folder, lock["info"], lock["packages"])
     return sizes
 
 

@@ -9,7 +9,10 @@ DIST = Path(__file__).resolve().parent.parent / "dist"
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """Files of one folder below the path ``under``, with the types that a browser insists on; it asks each time."""
+    """Files of one folder below the path ``under``, with the types that a browser insists on.
+
+    The browser keeps them but asks each time whether there are newer ones, so that a new build is seen at once.
+    """
 
     extensions_map = SimpleHTTPRequestHandler.extensions_map | {
         ".mjs": "text/javascript",
@@ -22,6 +25,7 @@ class Handler(SimpleHTTPRequestHandler):
     }
     protocol_version = "HTTP/1.1"
     under = "/"
+    cache_control = "no-cache"
 
     def translate_path(self, path: str) -> str:
         """The file that a request's path stands for; one outside ``under`` is a file that does not exist."""
@@ -30,7 +34,7 @@ class Handler(SimpleHTTPRequestHandler):
         return super().translate_path("/" + path[len(self.under) :])
 
     def end_headers(self) -> None:
-        self.send_header("Cache-Control", "no-cache")
+        self.send_header("Cache-Control", self.cache_control)
         super().end_headers()
 
     def log_message(self, *_) -> None:
