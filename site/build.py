@@ -146,7 +146,7 @@ def course_wheel(files: Files) -> Path:
 
     made = wheel_files(ROOT)
     files_of = {tree: sorted((ROOT / tree).rglob("*")) for tree in ("src/ledger", "kernels")}
-    source = [path for tree in files_of.values() for path in tree if path.suffix in (".py", ".wgsl")]
+    source = [path for tree in files_of.values() for path in tree if path.suffix in (".py", ".wgsl", ".json")]
     source += [ROOT / name for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE")]
     work = CACHE / "course"
     with step("the course's wheel", work, [*TOOLS, *source, *made.items()]) as stale:

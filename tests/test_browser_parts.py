@@ -10,7 +10,7 @@ import pytest
 from nbclient import NotebookClient
 
 import ledger
-from ledger.browser import cells, exchange, ladder, missing, versions
+from ledger.browser import cells, exchange, ladder, missing, recorded, versions
 from ledger.build import fresh_practice, fresh_solutions
 from ledger.build.browser import wheel_files
 from ledger.build.notebook import digest
@@ -207,3 +207,39 @@ def test_the_link_holds_the_bundle(course, wheel):
     assert held["notebooks"] == {}
     assert f'download="{exchange.FILE}"' in link
     assert "Download my answers</a> (absorb_query)" in link
+
+
+def test_every_cell_that_a_browser_cannot_run_has_its_record(root):
+    from ledger.build.record import tagged, unrecorded
+
+    assert len(tagged(root)) >= 2
+    assert unrecorded(root) == [], "python -m ledger.build --record"
+
+
+def in_a_limited_shell(source):
+    """What a shell with the browser's budgets prints when it runs ``source``, and the result's error."""
+    import asyncio
+    from contextlib import redirect_stdout
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    cells.install(shell)
+    said = io.StringIO()
+    with redirect_stdout(said):
+        result = asyncio.run(shell.run_cell_async(source, transformed_cell=shell.transform_cell(source)))
+    return said.getvalue(), result.error_in_exec
+
+
+def test_a_recorded_cell_is_shown_and_not_run_until_it_is_changed(monkeypatch, tmp_path):
+    source = "raise SystemError('this ran')"
+    output = {"output_type": "stream", "name": "stdout", "text": "42 multiply-adds\n"}
+    entry = {"machine": "a machine", "date": "2026-01-01", "outputs": [output]}
+    (tmp_path / "recorded.json").write_text(json.dumps({"cells": {recorded.key(source): entry}}))
+    monkeypatch.setattr(recorded, "FILE", tmp_path / "recorded.json")
+    text, error = in_a_limited_shell(source + "\n")
+    assert text.endswith("a machine, 2026-01-01:\n\n42 multiply-adds\n")
+    assert "was not run here" in text
+    assert error is None
+    _, error = in_a_limited_shell(source + "  # changed")
+    assert isinstance(error, SystemError)

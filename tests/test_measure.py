@@ -248,6 +248,7 @@ def describe() -> dict[str, str]:
         "torch",
         "CUDA device",
         "Triton",
+        "WebGPU",
         "browser",
     ]
     return dict(rows)
@@ -293,6 +294,7 @@ def test_a_browser_has_no_affinity_no_sysconf_and_no_torch(monkeypatch, no_torch
     monkeypatch.setattr(sys, "platform", "emscripten")
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "sysconf", no_sysconf)
+    monkeypatch.setattr(machine, "_webgpu_state", lambda: "no adapter")  # tests/site asks a real browser
     state = describe()
     assert state["browser"].startswith("yes")
     assert state["memory"].startswith("unknown")
@@ -342,3 +344,16 @@ def test_a_system_without_a_cache_file_tells_nothing(monkeypatch):
 def test_importing_and_timing_do_not_import_torch():
     code = "import sys; from ledger import measure; measure.time_call(int, seconds=0); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize(("capability", "dtype"), [((7, 5), "float16"), ((8, 0), "bfloat16"), ((9, 0), "bfloat16")])
+def test_a_gpu_without_bf16_of_its_own_gets_fp16(monkeypatch, capability, dtype):
+    cuda = SimpleNamespace(is_available=lambda: True, get_device_capability=lambda: capability)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, version=SimpleNamespace(hip=None)))
+    assert measure.fast_half() == dtype
+
+
+def test_fast_half_without_a_gpu_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False)))
+    with pytest.raises(RuntimeError, match="no GPU"):
+        measure.fast_half()

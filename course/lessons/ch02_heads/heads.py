@@ -519,7 +519,7 @@ assert np.allclose(one_merged(c_q, w_merged), two_products(c_q, w_uq, w), atol=1
 # %%
 from functools import partial
 
-from ledger.measure import ceilings, time_pairs
+from ledger.measure import ceilings, fast_half, time_pairs
 
 times = time_pairs({name: partial(*call) for name, call in calls.items()}, seconds=0.4)
 roof = ceilings("float32", device="cpu")
@@ -573,21 +573,38 @@ else:
     assert counts.macs == absorb_heads_macs(S, H, n, L)
 
 # %% [markdown]
-# Where torch finds a GPU, the next cell measures both routes there, with all heads and in bf16.
+# What does a GPU do with them, all heads in 16 bits? With one new token it reads weights, and bytes over bandwidth is
+# the least time. Data sheets give the bandwidth.
+
+# %%
+from ledger.machines import MACHINES
+
+print(f"two products: {2 * apart / 1e6:.0f} MB of weights, merged: {2 * merged / 1e6:.0f} MB")
+for gpu in MACHINES.values():
+    least = [1e6 * 2 * elements / gpu.bandwidth for elements in (apart, merged)]
+    print(f"{gpu.name:5} at least {least[0]:5.1f} µs for the two products, {least[1]:5.1f} µs merged")
+
+# %% [markdown]
+# Where torch finds a GPU, the next cell measures both routes there: in bf16, or in fp16 on a GPU that has no bf16 of
+# its own, as a T4.
 
 # %% tags=["no-browser"]
 if torch is None or not torch.cuda.is_available():
-    print("torch finds no GPU here, so this cell has nothing to measure.")
+    print("torch finds no GPU here: the bounds above are all that this page can say of one.")
 else:
+    half = fast_half()
     sizes = ((1, S, v3.q_lora_dim), (heads, v3.q_lora_dim, n), (heads, n, L))
-    latent_q, up, down = (torch.randn(size, device="cuda", dtype=torch.bfloat16) for size in sizes)
+    latent_q, up, down = (torch.randn(s, device="cuda", dtype=getattr(torch, half)) for s in sizes)
     both = torch.bmm(up, down)
     routes = {"two products": lambda: (latent_q @ up) @ down, "merged": lambda: latent_q @ both}
     read = {"two products": up.nbytes + down.nbytes, "merged": both.nbytes}
-    gpu = ceilings("bfloat16", device="cuda")
+    gpu = ceilings(half, device="cuda")
     for name, timing in time_pairs(routes).items():
         speed = read[name] / timing.low
-        print(f"{gpu.device}, {name}: {read[name] / 1e6:.0f} MB in {timing.low * 1e6:.1f} µs,", end=" ")
+        print(
+            f"{gpu.device}, {half}, {name}: {read[name] / 1e6:.0f} MB in {timing.low * 1e6:.1f} µs,",
+            end=" ",
+        )
         print(f"{speed / 1e9:,.0f} GB/s, {speed / gpu.bandwidth:.0%} of memory's ceiling")
 
 # %% [markdown]

@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from ledger.browser import recorded
 from ledger.judge.guard import Limit, Spent, output_limit
 
 #: Seconds that a cell may run.
@@ -37,8 +38,8 @@ def allow(seconds: float) -> None:
         limit.extend(float(seconds))
 
 
-def failed(error: BaseException) -> Any:
-    """IPython's record of a cell that ended by ``error``."""
+def ended(error: BaseException | None = None) -> Any:
+    """IPython's record of a cell that ended well, or by ``error``."""
     from IPython.core.interactiveshell import ExecutionResult
 
     result = ExecutionResult(None)
@@ -47,18 +48,22 @@ def failed(error: BaseException) -> Any:
 
 
 def install(shell: Any) -> None:
-    """Run every further cell of ``shell`` within the budgets."""
+    """Run every further cell of ``shell`` within the budgets; one that needs a computer shows what it gave there."""
     run_cell = shell.run_cell_async
     if getattr(run_cell, "limited", False):
         return
 
     async def limited(*args: Any, **options: Any) -> Any:
+        source = args[0] if args else options.get("raw_cell", "")
+        if (record := recorded.find(source)) is not None:
+            recorded.show(record)
+            return ended()
         with output_limit(), Limit(_budget["seconds"], message()):
             try:
                 return await run_cell(*args, **options)
             except Spent as spent:  # outside the learner's code, which IPython guards
                 shell.showtraceback()
-                return failed(spent)
+                return ended(spent)
             finally:
                 sys.modules.pop("judge", None)  # so that a second `import judge` shows the ladder again
 

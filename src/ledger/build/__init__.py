@@ -10,7 +10,7 @@ from typing import Any
 
 from ledger.build.masters import BuildError, master_ids
 
-__all__ = ["BuildError", "fresh_practice", "fresh_solutions", "master_ids", "stub"]
+__all__ = ["BuildError", "fresh_lessons", "fresh_practice", "fresh_solutions", "master_ids", "stub"]
 
 
 def fresh_practice(root: Path) -> dict[str, dict[str, Any]]:
@@ -20,6 +20,11 @@ def fresh_practice(root: Path) -> dict[str, dict[str, Any]]:
     file: a cell's source is a list of lines. Raises BuildError where a master is at fault.
     """
     return _fresh(root, "practice")
+
+
+def fresh_lessons(root: Path) -> dict[str, dict[str, Any]]:
+    """The lessons, likewise, without outputs."""
+    return _fresh(root, "notebooks")
 
 
 def fresh_solutions(root: Path) -> dict[str, dict[str, Any]]:

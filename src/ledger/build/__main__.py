@@ -1,4 +1,4 @@
-"""``python -m ledger.build``: write the notebooks, prove them in sync, or pull an edit back to its master.
+"""``python -m ledger.build``: write the notebooks, prove them in sync, pull an edit back, or record cells' outputs.
 
 Exit status: 0 all is well, 1 something is not in sync, 2 a master, a notebook or the call is at fault.
 """
@@ -21,12 +21,17 @@ def main(arguments: list[str] | None = None) -> int:
     action.add_argument(
         "--pull", metavar="NOTEBOOK", help="take an edit made in notebooks/ or solutions/ back to its master"
     )
+    action.add_argument(
+        "--record", action="store_true", help="run the lessons and keep what cells give that a browser cannot run"
+    )
     parser.add_argument("--root", type=Path, help="the course's root (default: found from the current folder upwards)")
     options = parser.parse_args(arguments)
     try:
         root = _root(options.root)
         if options.pull:
             return _pull(root, options.pull)
+        if options.record:
+            return _record(root)
         return _check(root) if options.check else _build(root)
     except BuildError as fault:
         print(fault, file=sys.stderr)
@@ -70,6 +75,14 @@ def _report(findings: list, well: str) -> int:
     failing = Counter(f.kind for f in findings if f.fails)
     print("not in sync: " + ", ".join(f"{n} {kind}" for kind, n in failing.items()) if failing else well)
     return 1 if failing else 0
+
+
+def _record(root: Path) -> int:
+    from ledger.build.record import record
+
+    for cell in record(root):
+        print(f"recorded  {cell}")
+    return 0
 
 
 def _pull(root: Path, notebook: str) -> int:

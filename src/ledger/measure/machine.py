@@ -24,7 +24,7 @@ class Row(NamedTuple):
 
 
 def describe_machine() -> list[Row]:
-    """Python, NumPy, CPU cores, memory, torch, CUDA device, Triton and browser, read from this machine as it is.
+    """Python, NumPy, cores, memory, torch, CUDA device, Triton, WebGPU and browser, read from this machine as it is.
 
     Imports torch where it is installed, because only torch can say whether it sees a GPU.
     """
@@ -39,6 +39,7 @@ def describe_machine() -> list[Row]:
         Row("torch", _torch_state(torch, in_browser)),
         Row("CUDA device", _cuda_state(torch, gpu, in_browser)),
         Row("Triton", _triton_state(gpu, in_browser)),
+        Row("WebGPU", _webgpu_state()),
         Row("browser", _browser_state(in_browser)),
     ]
 
@@ -59,6 +60,17 @@ def find_torch() -> Any:
         return importlib.import_module("torch")
     except (ImportError, OSError):
         return None
+
+
+def fast_half() -> str:
+    """The name of the 16-bit dtype for this machine's GPU: ``"bfloat16"``, or ``"float16"`` where bf16 is emulated.
+
+    Tensor cores multiply bf16 from compute capability 8.0 on (Ampere); a T4 has 7.5. RuntimeError without a GPU.
+    """
+    torch = find_torch()
+    if torch is None or not torch.cuda.is_available():
+        raise RuntimeError("torch finds no GPU on this machine")
+    return "bfloat16" if torch.version.hip or torch.cuda.get_device_capability() >= (8, 0) else "float16"
 
 
 def _cores_state(in_browser: bool) -> str:
@@ -130,6 +142,12 @@ def _triton_state(gpu: bool, in_browser: bool) -> str:
     if gpu:
         return f"{version}: compiles the kernels for the GPU"
     return f"{version}: runs the kernels in its interpreter (TRITON_INTERPRET=1)"
+
+
+def _webgpu_state() -> str:
+    from ledger.kernels import web
+
+    return web.available() or f"{web.adapter_name()}: the WGSL kernels run on it"
 
 
 def _browser_state(in_browser: bool) -> str:

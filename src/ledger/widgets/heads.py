@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 
 from ledger.account.attention import Scheme, family, merged_query_key_elements
 from ledger.models import MODELS, Model
-from ledger.widgets.base import COLORS, Choice, Explorer, Steps, new_figure, plain_ticks, powers_of_two
+from ledger.widgets.base import COLORS, Choice, Explorer, Steps, log_axes, new_figure, plain_ticks, powers_of_two
 
 KEYS, VALUES = COLORS["absorb"], COLORS["value"]
 HEAD_COLORS = (COLORS["absorb"], COLORS["materialize"], COLORS["latent"], COLORS["rope"])
@@ -17,6 +18,7 @@ SCHEME_COLORS = {
     "MQA": COLORS["neutral"],
     "MLA": COLORS["latent"],
 }
+WEIGHT_COLORS = {"merged": COLORS["materialize"], "apart": COLORS["absorb"]}
 
 
 def _canvas(width: float, height: float, alt: str):
@@ -224,52 +226,72 @@ class HeadsExplorer(Explorer):
             return {}
         return {"num_heads": MODELS[value].num_heads, "nope_dim": MODELS[value].nope_dim}
 
-    def draw(self, fig, model: str, num_heads: int, cached_tokens: int, nope_dim: int) -> None:
+    def setup(self, fig):
+        caches, weights = fig.subplots(1, 2)
+        view = SimpleNamespace(caches=caches, weights=weights, curves={}, points={})
+        for ax, steps, colors in ((caches, HEAD_STEPS, SCHEME_COLORS), (weights, NOPE_STEPS, WEIGHT_COLORS)):
+            for name, color in colors.items():
+                (view.curves[name],) = ax.plot(steps, steps, color=color, gid=name, label="_hidden")
+                (view.points[name],) = ax.plot([], [], "o", color=color, label="_hidden")
+                ax.plot([], [], "o-", color=color, label=name)
+        (view.even,) = weights.plot([], [], "D", color=COLORS["ink"], gid="even", label="equal")
+        view.own_heads, view.own_nope = (
+            ax.axvline(1, color=COLORS["neutral"], linewidth=1.0, linestyle=":") for ax in (caches, weights)
+        )
+        view.cache_labels, view.weight_labels = (
+            ax.legend(loc="upper left", frameon=True, edgecolor="none").get_texts() for ax in (caches, weights)
+        )
+        log_axes(caches)
+        caches.set(ylabel="MiB in one layer", xticks=[8, 16, 32, 64, 128, 256], xlim=(6.7, 305))
+        plain_ticks(caches.xaxis)
+        plain_ticks(caches.yaxis)
+        weights.locator_params(nbins=5)
+        weights.set(ylabel="M elements in one layer", xlim=(0, 1.04 * NOPE_STEPS[-1]))
+        return view
+
+    def update(self, view, model: str, num_heads: int, cached_tokens: int, nope_dim: int) -> None:
         """``model`` is a published name; the widths that no control sets are that model's."""
         shape = replace(MODELS[model], num_heads=num_heads, nope_dim=nope_dim)
-        caches, weights = fig.subplots(1, 2)
-        self._draw_caches(caches, shape, cached_tokens)
-        self._draw_weights(weights, shape)
+        self._update_caches(view, shape, cached_tokens)
+        self._update_weights(view, shape)
 
-    def _draw_caches(self, ax, shape: Model, cached_tokens: int) -> None:
+    def _update_caches(self, view, shape: Model, cached_tokens: int) -> None:
         by_heads = [family(replace(shape, num_heads=h), KV_GROUPS) for h in HEAD_STEPS]
-        chosen = family(shape, KV_GROUPS)
-        for i, scheme in enumerate(chosen):
-            color = SCHEME_COLORS[scheme.name]
+        for i, (scheme, label) in enumerate(zip(family(shape, KV_GROUPS), view.cache_labels, strict=True)):
             sizes = [schemes[i].cache_bytes * cached_tokens / 2**20 for schemes in by_heads]
             size = scheme.cache_bytes * cached_tokens / 2**20
-            ax.plot(HEAD_STEPS, sizes, color=color, gid=scheme.name)
-            ax.plot([shape.num_heads], [size], "o", color=color)
+            view.curves[scheme.name].set_ydata(sizes)
+            view.points[scheme.name].set_data([shape.num_heads], [size])
             keys = f"{scheme.distinct_keys} key{'s' if scheme.distinct_keys > 1 else ''}"
-            label = f"{scheme.name}  {size:,.4g} MiB, {keys}"
-            ax.plot([], [], "o-", color=color, label=label)
+            label.set_text(f"{scheme.name}  {size:,.4g} MiB, {keys}")
         own = MODELS[shape.name].num_heads
-        ax.axvline(own, color=COLORS["neutral"], linewidth=1.0, linestyle=":")
-        ax.set(xscale="log", yscale="log", xlabel=f"num_heads (dotted: {own}, as published)")
-        ax.set_ylabel("MiB in one layer")
-        ax.set_title(f"cache of {cached_tokens:,} tokens", fontsize=10.5)
-        low, high = ax.get_ylim()
-        ax.set_ylim(low * 0.7, high * (high / low) ** 0.55)
-        ax.set_xticks([8, 16, 32, 64, 128, 256])
-        ax.set_xticks([], minor=True)
-        plain_ticks(ax.xaxis)
-        plain_ticks(ax.yaxis)
-        ax.legend(loc="upper left", frameon=True, edgecolor="none")
+        view.own_heads.set_xdata([own, own])
+        view.caches.set_xlabel(f"num_heads (dotted: {own}, as published)")
+        view.caches.set_title(f"cache of {cached_tokens:,} tokens", fontsize=10.5)
+        drawn = np.concatenate([view.curves[name].get_ydata() for name in SCHEME_COLORS])
+        low, high = drawn.min(), drawn.max()
+        view.caches.set_ylim(low * 0.6, high * (high / low) ** 0.6)
 
-    def _draw_weights(self, ax, shape: Model) -> None:
+    def _update_weights(self, view, shape: Model) -> None:
         width, own = query_width(shape), MODELS[shape.name].nope_dim
         by_width = [merged_query_key_elements(width, shape.latent_dim, n, shape.num_heads) for n in NOPE_STEPS]
         chosen = merged_query_key_elements(width, shape.latent_dim, shape.nope_dim, shape.num_heads)
-        parts = (("merged", COLORS["materialize"], f", {chosen.ratio:.2f} ×"), ("apart", COLORS["absorb"], ""))
-        for name, color, note in parts:
-            ax.plot(NOPE_STEPS, [getattr(row, name) / 1e6 for row in by_width], color=color, gid=name)
-            ax.plot([shape.nope_dim], [getattr(chosen, name) / 1e6], "o", color=color)
-            ax.plot([], [], "o-", color=color, label=f"{name}  {getattr(chosen, name) / 1e6:,.1f} M{note}")
         even = even_nope(shape)
-        ax.plot([even], [chosen.merged / 1e6], "D", color=COLORS["ink"], gid="even", label=f"equal at {even:.0f}")
-        ax.axvline(own, color=COLORS["neutral"], linewidth=1.0, linestyle=":")
+        for name in WEIGHT_COLORS:
+            view.curves[name].set_ydata([getattr(row, name) / 1e6 for row in by_width])
+            view.points[name].set_data([shape.nope_dim], [getattr(chosen, name) / 1e6])
+        view.even.set_data([even], [chosen.merged / 1e6])
+        for label, text in zip(
+            view.weight_labels,
+            (
+                f"merged  {chosen.merged / 1e6:,.1f} M, {chosen.ratio:.2f} ×",
+                f"apart  {chosen.apart / 1e6:,.1f} M",
+                f"equal at {even:.0f}",
+            ),
+            strict=True,
+        ):
+            label.set_text(text)
+        view.own_nope.set_xdata([own, own])
         reads = "hidden_dim" if shape.q_lora_dim is None else "q_lora_dim"
-        ax.set_title(f"W_UQ·W_UK, from {reads} {width:,}", fontsize=10.5)
-        ax.set(ylim=(0, 1.45e-6 * max(by_width[-1])), xlabel=f"nope_dim (dotted: {own}, as published)")
-        ax.set_ylabel("M elements in one layer")
-        ax.legend(loc="upper left", frameon=True, edgecolor="none")
+        view.weights.set_title(f"W_UQ·W_UK, from {reads} {width:,}", fontsize=10.5)
+        view.weights.set(ylim=(0, 1.45e-6 * max(by_width[-1])), xlabel=f"nope_dim (dotted: {own}, as published)")

@@ -1,10 +1,13 @@
 """Chapter 0's explorer: the three numbers of one matrix product, on this machine."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 
-from ledger.widgets.base import COLORS, Explorer, Steps, powers_of_two
+from ledger.account.attention import matmul_bytes, matmul_macs
+from ledger.count import count
+from ledger.widgets.base import COLORS, Explorer, Steps, log_axes, powers_of_two
 from ledger.widgets.keys import short
 
 
@@ -33,39 +36,15 @@ class ThreeNumbers(Explorer):
             "cols": Steps("cols", powers_of_two(16, 4096), 4096),
         }
 
-    def draw(self, fig, rows: int, inner: int, cols: int) -> None:
-        """Draw the product (``rows`` × ``inner``) · (``inner`` × ``cols``) in float32."""
-        from ledger.account.attention import matmul_bytes, matmul_macs
-        from ledger.count import count
-
-        macs, moved = matmul_macs(rows, inner, cols), matmul_bytes(rows, inner, cols, itemsize=4).total
-        rng = np.random.default_rng(0)
-        left = rng.standard_normal((rows, inner), dtype=np.float32)
-        right = rng.standard_normal((inner, cols), dtype=np.float32)
-        _, counts = count(np.matmul, left, right)
-        seconds = self.seconds(left, right)
-
+    def setup(self, fig):
         roof, table = fig.subplots(1, 2, width_ratios=[1.35, 1])
-        self._draw_roof(roof, 2 * macs / moved, 2 * macs / seconds)
-        bound = max(2 * macs / self.ceilings.flops, moved / self.ceilings.bandwidth)
-        counted = short(counts.macs), short(counts.bytes_read + counts.bytes_written, "B")
-        self._draw_table(
-            table,
-            f"({rows:,} × {inner:,}) · ({inner:,} × {cols:,})",
-            {
-                "predict": (f"{short(macs)} multiply-adds", short(moved, "B"), f"at least {_time(bound)}"),
-                "count": (f"{counted[0]} multiply-adds", counted[1]),
-                "measure": (_time(seconds), f"{seconds / bound:,.1f} × the predicted bound"),
-            },
-        )
-
-    def _draw_roof(self, ax, intensity: float, reached: float) -> None:
+        view = SimpleNamespace(roof=roof, table=table)
         flops, bandwidth = self.ceilings.flops, self.ceilings.bandwidth
         ridge = flops / bandwidth
         span = np.geomspace(0.1, 1000, 200)
-        ax.plot(span, np.minimum(flops, span * bandwidth), color=COLORS["predict"], gid="roof", label="ceiling")
-        ax.axvline(ridge, color=COLORS["neutral"], linewidth=1.0, linestyle=":")
-        ax.annotate(
+        roof.plot(span, np.minimum(flops, span * bandwidth), color=COLORS["predict"], gid="roof", label="ceiling")
+        roof.axvline(ridge, color=COLORS["neutral"], linewidth=1.0, linestyle=":")
+        roof.annotate(
             f"ridge {ridge:.1f}",
             (ridge, 0.03),
             xycoords=("data", "axes fraction"),
@@ -74,31 +53,56 @@ class ThreeNumbers(Explorer):
             fontsize=9,
             color=COLORS["neutral"],
         )
-        bound = min(flops, intensity * bandwidth)
-        ax.plot([intensity] * 2, [bound, reached], color=COLORS["measure"], linewidth=1.0)
-        ax.plot([intensity], [bound], "o", color=COLORS["predict"], gid="predicted", label="predicted bound")
-        ax.plot([intensity], [reached], "D", color=COLORS["measure"], gid="measured", label="measured")
-        ax.set(xscale="log", yscale="log", xlabel="FLOP a byte", ylabel="FLOP/s", ylim=(flops / 1e5, flops * 4))
-        side = "bandwidth-bound" if intensity < ridge else "compute-bound"
-        ax.set_title(f"{intensity:.2f} FLOP a byte: {side}", fontsize=10)
-        ax.legend(loc="lower right")
+        (view.gap,) = roof.plot([], [], color=COLORS["measure"], linewidth=1.0)
+        (view.bound,) = roof.plot([], [], "o", color=COLORS["predict"], gid="predicted", label="predicted bound")
+        (view.reached,) = roof.plot([], [], "D", color=COLORS["measure"], gid="measured", label="measured")
+        log_axes(roof)
+        roof.set(xlabel="FLOP a byte", ylabel="FLOP/s", ylim=(flops / 1e5, flops * 4))
+        roof.legend(loc="lower right")
 
-    def _draw_table(self, ax, title: str, lines: dict[str, tuple[str, ...]]) -> None:
-        ax.set_axis_off()
-        ax.set_title(title, fontsize=10)
-        y = 0.90
-        for name, texts in lines.items():
-            ax.text(0.0, y, name, color=COLORS[name], fontsize=10.5, fontweight="bold", transform=ax.transAxes)
-            for text in texts:
-                ax.text(0.28, y, text, fontsize=10.5, transform=ax.transAxes)
-                y -= 0.09
-            y -= 0.06
+        table.set_axis_off()
+        y, texts = 0.90, {}
+        for name, lines in {"predict": 3, "count": 2, "measure": 2}.items():
+            table.text(0.0, y, name, color=COLORS[name], fontsize=10.5, fontweight="bold")
+            texts[name] = [table.text(0.28, y - 0.09 * line, "", fontsize=10.5) for line in range(lines)]
+            y -= 0.09 * lines + 0.06
+        view.texts = texts
+        return view
+
+    def update(self, view, rows: int, inner: int, cols: int) -> None:
+        """Show the product (``rows`` × ``inner``) · (``inner`` × ``cols``) in float32."""
+        macs, moved = matmul_macs(rows, inner, cols), matmul_bytes(rows, inner, cols, itemsize=4).total
+        left, right = np.ones((rows, inner), np.float32), np.ones((inner, cols), np.float32)
+        _, counts = count(np.matmul, left, right)
+        seconds = self.seconds(left, right)
+        self._update_roof(view, 2 * macs / moved, 2 * macs / seconds)
+
+        bound = max(2 * macs / self.ceilings.flops, moved / self.ceilings.bandwidth)
+        counted = short(counts.macs), short(counts.bytes_read + counts.bytes_written, "B")
+        says = {
+            "predict": (f"{short(macs)} multiply-adds", short(moved, "B"), f"at least {_time(bound)}"),
+            "count": (f"{counted[0]} multiply-adds", counted[1]),
+            "measure": (_time(seconds), f"{seconds / bound:,.1f} × the predicted bound"),
+        }
+        for name, texts in says.items():
+            for artist, text in zip(view.texts[name], texts, strict=True):
+                artist.set_text(text)
+        view.table.set_title(f"({rows:,} × {inner:,}) · ({inner:,} × {cols:,})", fontsize=10)
+
+    def _update_roof(self, view, intensity: float, reached: float) -> None:
+        flops, bandwidth = self.ceilings.flops, self.ceilings.bandwidth
+        bound = min(flops, intensity * bandwidth)
+        view.gap.set_data([intensity] * 2, [bound, reached])
+        view.bound.set_data([intensity], [bound])
+        view.reached.set_data([intensity], [reached])
+        side = "bandwidth-bound" if intensity < flops / bandwidth else "compute-bound"
+        view.roof.set_title(f"{intensity:.2f} FLOP a byte: {side}", fontsize=10)
 
 
 def _measure(left: np.ndarray, right: np.ndarray) -> float:
     from ledger.measure import time_call
 
-    return time_call(np.matmul, left, right, seconds=0.05).low
+    return time_call(np.matmul, left, right, seconds=0.02).low
 
 
 def _time(seconds: float) -> str:
