@@ -3,6 +3,7 @@
 #   TORCH_INDEX=URL       package index for torch, say one of the CUDA builds; unset, pip's own
 #   LAB_ARGS=--no-browser more arguments for JupyterLab
 #   JUDGE_ARGS="2 -v"     arguments for the judge
+#   TEST_ARGS=tests/site  arguments for pytest, say the tests to run
 #   OFFLINE=1             a site that carries its Python and asks nothing of anyone else
 #   PORT=8000             where the site is served
 PYTHON ?= python3
@@ -23,7 +24,7 @@ BY_MACHINE := torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cub
   nvidia-nvshmem-cu13 nvidia-nvtx
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test test-site judge site serve build check-build check lint lock clean
+.PHONY: help setup lab test judge site serve build check-build check lint lock clean
 
 help: ## list the targets
 	@echo "Attention Ledger: make TARGET"
@@ -72,15 +73,10 @@ site: $(SITE_STAMP) ## build the book and the course in a browser in dist/
 serve: $(SITE_STAMP) ## serve the built site on this computer
 	@$(BIN)/python site/serve.py --port $(PORT)
 
-test: $(STAMP) ## run the tests, JupyterLab's in a browser too
+test: $(SITE_STAMP) ## run all tests, those in a browser too
 	@$(BIN)/python tests/chromium.py
 	@echo "== Running the tests"
-	@$(BIN)/python -m pytest --ignore=tests/site $(TEST_ARGS)
-
-test-site: $(SITE_STAMP) ## build the site and run its tests in a browser
-	@$(BIN)/python tests/chromium.py
-	@echo "== Building the site and running its tests"
-	@$(BIN)/python -m pytest tests/site $(TEST_ARGS)
+	@$(BIN)/python -m pytest $(TEST_ARGS)
 
 build: $(STAMP) ## make notebooks/, practice/ and solutions/ from course/
 	@$(BIN)/python -m ledger.build

@@ -18,9 +18,9 @@ FLAGS = [
 
 @pytest.fixture(scope="session")
 def site(root, tmp_path_factory):
-    """The folder of a site that holds JupyterLite, as ``make site OFFLINE=1`` builds it; what is cached is reused."""
+    """The folder of the site that ``make site OFFLINE=1`` builds, book and JupyterLite; what is cached is reused."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, root / "site" / "build.py", "--offline", "--only", "lite", "--out", folder]
+    command = [sys.executable, root / "site" / "build.py", "--offline", "--out", folder]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder

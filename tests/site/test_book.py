@@ -4,24 +4,24 @@ import os
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from threading import Thread
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 from playwright.sync_api import expect
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "site"))
-pytest.importorskip("myst_nb", reason="the book's packages are not installed: make site")
 
 from book.build import build_book
 from book.launch import launch, repository
 from book.pages import only_draws
 from book.parts import modules
-from serve import server
+from lab import PATIENCE, READY, run_all, said
+
+from ledger.chapters import CHAPTERS
 
 pytestmark = pytest.mark.browser
-LESSONS = ["ch00_start_here/start_here", "ch01_keys/keys", "ch02_heads/heads"]
-PRACTICE = ["ch01_keys/keys", "ch02_heads/heads"]
+PRACTICE = [f"{chapter.folder}/{chapter.folder[5:]}" for chapter in CHAPTERS[1:]]
+LESSONS = ["ch00_start_here/start_here", *PRACTICE]
 PAGES = [
     "index.html",
     *(f"notebooks/{name}.html" for name in LESSONS),
@@ -33,28 +33,12 @@ PAGES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def book(root, tmp_path_factory):
-    """The folder of a site with the book in it, under a sub-path as on a pages host."""
-    site = tmp_path_factory.mktemp("site") / "a-course"
-    build_book(root, site, offline=True)
-    return site
-
-
-@pytest.fixture(scope="module")
-def address(book):
-    with server(book, under=f"/{book.name}/") as serving:
-        Thread(target=serving.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{serving.server_port}/{book.name}/"
-        serving.shutdown()
-
-
 @pytest.fixture
 def visit(browser, address):
-    """Open a page; what goes wrong on it while the test runs fails the test."""
+    """Open a page; what goes wrong on it while the test runs fails the test, unless it ``leads_on`` out of the book."""
     contexts, faults = [], []
 
-    def visit(page, *, width=1280, scheme="light", missing=()):
+    def visit(page, *, width=1280, scheme="light", leads_on=False):
         context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
         )
@@ -70,11 +54,11 @@ def visit(browser, address):
                 route.abort()
 
         def response(answer):
-            if answer.status >= 400 and not answer.url.startswith(tuple(address + path for path in missing)):
+            if answer.status >= 400 and not leads_on:
                 faults.append(f"{page}: {answer.status} for {answer.url}")
 
         def console(message):
-            if message.type in ("error", "warning") and not missing:
+            if message.type in ("error", "warning") and not leads_on:
                 faults.append(f"{page}: {message.text}")
 
         context.route("**/*", request)
@@ -106,12 +90,13 @@ class Links(HTMLParser):
         self.addresses += [found[name] for name in ("href", "src") if found.get(name)]
 
 
-def test_the_pages_are_all_there(book):
-    assert {p.relative_to(book).as_posix() for p in book.rglob("*.html")} == set(PAGES)
+def test_the_pages_are_all_there(site):
+    found = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
+    assert {path for path in found if not path.startswith("lite/")} == set(PAGES)
 
 
-def test_every_internal_link_and_anchor_resolves(root, book):
-    pages = {path: Links(path.read_text()) for path in book.rglob("*.html")}
+def test_every_internal_link_and_anchor_resolves(root, site):
+    pages = {site / page: Links((site / page).read_text()) for page in PAGES}
     faults = []
     for page, links in pages.items():
         for link in links.addresses:
@@ -119,23 +104,23 @@ def test_every_internal_link_and_anchor_resolves(root, book):
             if parts.scheme in ("http", "https", "mailto", "data"):
                 continue
             target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
-            assert target.is_relative_to(book), f"{page}: {link} leaves the site"
-            if target.is_relative_to(book / "lite"):
+            assert target.is_relative_to(site), f"{page}: {link} leaves the site"
+            if target.is_relative_to(site / "lite"):
                 (notebook,) = parse_qs(parts.query)["path"]
-                ok = target == book / "lite/lab/index.html" and (root / notebook).is_file()
+                ok = target == site / "lite/lab/index.html" and (root / notebook).is_file()
             else:
                 ok = target.is_file() and (not parts.fragment or unquote(parts.fragment) in pages[target].ids)
             if not ok:
-                faults.append(f"{page.relative_to(book)}: {link}")
+                faults.append(f"{page.relative_to(site)}: {link}")
     assert not faults
 
 
-def test_an_exercise_is_found_by_its_id(book):
+def test_an_exercise_is_found_by_its_id(site):
     from ledger.exercises import registry
 
     for exercise in registry().values():
         (name,) = (name for name in PRACTICE if name.startswith(f"ch{exercise.chapter:02}_"))
-        assert exercise.id in Links((book / f"practice/{name}.html").read_text()).ids
+        assert exercise.id in Links((site / f"practice/{name}.html").read_text()).ids
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -205,14 +190,14 @@ def test_a_lesson_has_its_pictures_and_formulas(root, visit, name):
 
 
 @pytest.mark.parametrize("name", PRACTICE)
-def test_the_exercises_show_the_stub_and_not_the_answer(root, book, name):
+def test_the_exercises_show_the_stub_and_not_the_answer(root, site, name):
     from ledger.build import fresh_practice, fresh_solutions
 
     def answers(notebook):
         return {c["id"]: c["source"] for c in notebook["cells"] if c["metadata"].get("nbgrader", {}).get("solution")}
 
     stubs, solutions = (f(root)[f"{tree}/{name}.ipynb"] for f, tree in _trees(fresh_practice, fresh_solutions))
-    text = _text(book / f"practice/{name}.html")
+    text = _text(site / f"practice/{name}.html")
     stubs, solutions = answers(stubs), answers(solutions)
     assert stubs
     for id, stub in stubs.items():
@@ -271,7 +256,7 @@ def test_search_finds_absorb(visit):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "/" in page])
 def test_the_keyboard_alone_opens_a_page_in_the_browser(visit, page):
-    tab = visit(page, missing=["lite/"])
+    tab = visit(page, leads_on=True)
     tab.keyboard.press("Tab")
     assert tab.evaluate("document.activeElement.textContent") == "Skip to main content"
     tab.keyboard.press("Enter")
@@ -282,14 +267,23 @@ def test_the_keyboard_alone_opens_a_page_in_the_browser(visit, page):
     tab.wait_for_url("**/a-course/lite/lab/index.html?path=" + page.replace(".html", ".ipynb"))
 
 
-def test_a_second_build_measures_nothing_again_and_leaves_the_rest_of_the_site_alone(root, book, tmp_path):
+def test_the_button_leads_to_a_notebook_that_runs(visit):
+    tab = visit("practice/ch01_keys/keys.html", leads_on=True)
+    tab.get_by_role("link", name="Open in the browser").first.click()
+    tab.set_default_timeout(PATIENCE)
+    tab.wait_for_function(READY, arg="practice/ch01_keys/keys.ipynb")
+    ran = {cell["id"]: said(cell["outputs"]) for cell in run_all(tab) if cell["id"].endswith("-check")}
+    assert "not written yet" in ran["absorb_query-check"]
+
+
+def test_a_second_build_measures_nothing_again_and_leaves_the_rest_of_the_site_alone(root, site, tmp_path):
     """Times differ from run to run, so equal pages come from the cache."""
     (tmp_path / "lite").mkdir()
     (tmp_path / "lite" / "index.html").write_text("JupyterLite")
     build_book(root, tmp_path, offline=True)
     for name in LESSONS:
         page = f"notebooks/{name}.html"
-        assert (tmp_path / page).read_bytes() == (book / page).read_bytes()
+        assert (tmp_path / page).read_bytes() == (site / page).read_bytes()
     assert (tmp_path / "lite" / "index.html").read_text() == "JupyterLite"
 
 

@@ -22,7 +22,8 @@ from lab import (
 )
 
 from ledger import exercises
-from ledger.build import fresh_practice, fresh_solutions
+from ledger.build import fresh_lessons, fresh_practice, fresh_solutions
+from ledger.build.record import for_record
 from ledger.judge.gate import submission_of
 
 pytestmark = pytest.mark.browser
@@ -114,6 +115,8 @@ def test_a_lesson_runs_and_its_sliders_redraw(page, address, shoot, path):
     ran = [cell for cell in run_all(page) if cell["type"] == "code"]
     assert not [(cell["id"], error) for cell in ran for error in errors(cell["outputs"])]
     assert len([cell for cell in ran if cell["outputs"]]) > len(ran) / 2
+    recorded = {cell["id"] for cell in for_record(fresh_lessons(ROOT)[path]["cells"])}
+    assert recorded == {cell["id"] for cell in ran if "It was not run here" in said(cell["outputs"])}
     shoot(Path(path).stem)
 
     slider = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea .noUi-handle").last

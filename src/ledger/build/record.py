@@ -14,7 +14,7 @@ def tagged(root: Path) -> dict[str, dict[str, Any]]:
     """Each fresh lesson that has cells for the record, by its path from ``root``."""
     from ledger.build import fresh_lessons
 
-    return {path: notebook for path, notebook in fresh_lessons(root).items() if _for_record(notebook["cells"])}
+    return {path: notebook for path, notebook in fresh_lessons(root).items() if for_record(notebook["cells"])}
 
 
 def unrecorded(root: Path) -> list[str]:
@@ -23,7 +23,7 @@ def unrecorded(root: Path) -> list[str]:
     return [
         f"{path}#{cell['id']}"
         for path, notebook in tagged(root).items()
-        for cell in _for_record(notebook["cells"])
+        for cell in for_record(notebook["cells"])
         if key("".join(cell["source"])) not in kept
     ]
 
@@ -42,7 +42,7 @@ def record(root: Path) -> list[str]:
             NotebookClient(ran, timeout=600, kernel_name="python3", resources=place).execute()
         except CellExecutionError as error:
             raise BuildError(f"{path} does not run here, so nothing was recorded:\n{error}") from None
-        for cell in _for_record(ran.cells):
+        for cell in for_record(ran.cells):
             cells[key(cell.source)] = {
                 "cell": f"{path}#{cell.id}",
                 "machine": _machine(),
@@ -53,7 +53,8 @@ def record(root: Path) -> list[str]:
     return sorted({entry["cell"] for entry in cells.values()})
 
 
-def _for_record(cells: list) -> list:
+def for_record(cells: list) -> list:
+    """The cells that a browser cannot run."""
     return [cell for cell in cells if TAG in cell["metadata"].get("tags", ())]
 
 
