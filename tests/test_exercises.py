@@ -16,12 +16,35 @@ from ledger.exercises.making import cancel, drawn, normal, whole
 from ledger.judge.compare import difference
 from ledger.judge.mistakes import Wrong, recognise
 from ledger.judge.notebook import run_here
+from ledger.judge.observe import same
 
 ROOT = Path(__file__).resolve().parent.parent
 MASTERS = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "course" / "practice").glob("*/*.py"))}
 REGISTRY = exercises.registry()
-ARRAYS = [id for id in REGISTRY if id not in ("key_path_macs", "merged_weight_ratio")]
-BUDGETS = [id for id, exercise in REGISTRY.items() if exercise.budget]
+#: The exercises of chapters 1 and 2 on arrays: each axis of theirs is one of a case's sizes.
+ARRAYS = [
+    *("up_project_keys", "absorb_query", "scores_absorbed"),
+    *("split_kv_b", "absorb_heads", "scores_shared_latent"),
+]
+#: Every exercise that is given an array of floats.
+FLOATS = [
+    id
+    for id, e in REGISTRY.items()
+    if any(isinstance(v, np.ndarray) and v.dtype.kind == "f" for v in e.inputs(e.cases[0], 0).values())
+]
+#: The exercises whose budget is part of what they mean.
+BUDGETS = [
+    "scores_absorbed",
+    "absorb_heads",
+    "scores_shared_latent",
+    "mix_then_project",
+    "absorb_values_heads",
+    "attend_absorbed",
+    "decode_absorbed",
+    "merge_chunked_context",
+]
+#: Those of them that scale, take a softmax or merge: elementwise work that ``least_macs`` does not count.
+ELEMENTWISE = ["attend_absorbed", "decode_absorbed", "merge_chunked_context"]
 SEEDS = range(5)
 MISTAKES = [(id, mistake.name) for id, exercise in REGISTRY.items() for mistake in exercise.mistakes]
 MUTANTS = [(id, mutant.answer.__name__) for id, exercise in REGISTRY.items() for mutant in exercise.mutants]
@@ -42,9 +65,11 @@ def flagged(flag, id):
 
 
 def reference(id):
-    """The reference body of an exercise, from its master."""
+    """The reference body of an exercise, from its master; the answers above it are there, as in a notebook."""
     namespace = {"np": np, "math": math}
-    exec(flagged("exercise", id), namespace)
+    for other in REGISTRY.values():
+        if other.chapter == REGISTRY[id].chapter and other.order <= REGISTRY[id].order:
+            exec(flagged("exercise", other.id), namespace)
     return namespace[id]
 
 
@@ -70,20 +95,23 @@ def every_case(id, seeds=SEEDS):
 # The registry and the masters
 
 
+#: The exercises of each chapter in their order.
+COURSE = {
+    1: "up_project_keys absorb_query scores_absorbed key_path_macs",
+    2: "split_kv_b absorb_heads scores_shared_latent merged_weight_ratio",
+    3: "project_mla materialize_values mix_then_project absorb_values_heads attend_absorbed merge_partials "
+    "merged_output_ratio",
+    4: "rope_tables apply_rope relative_rotation single_matrix_residual cache_entry absorbed_queries decode_absorbed "
+    "softmax_scale",
+    5: "materialize_macs absorb_macs crossover_new_tokens crossover_limit crossover_causal pick_path",
+    6: "cache_values_per_token cache_bytes_per_token tokens_that_fit requests_that_fit merge_chunked_context",
+}
+
+
 def test_the_exercises_of_the_course_in_order():
-    assert list(REGISTRY) == [
-        "up_project_keys",
-        "absorb_query",
-        "scores_absorbed",
-        "key_path_macs",
-        "split_kv_b",
-        "absorb_heads",
-        "scores_shared_latent",
-        "merged_weight_ratio",
-    ]
-    assert {id: (e.chapter, e.order) for id, e in REGISTRY.items()} == dict(
-        zip(REGISTRY, itertools.product((1, 2), (1, 2, 3, 4)), strict=True)
-    )
+    listed = {id: (chapter, order) for chapter, ids in COURSE.items() for order, id in enumerate(ids.split(), 1)}
+    assert {id: (exercise.chapter, exercise.order) for id, exercise in REGISTRY.items()} == listed
+    assert list(REGISTRY) == list(listed)
 
 
 def test_ids_are_file_names_and_stand_in_the_masters_in_order():
@@ -134,13 +162,21 @@ def test_the_statement_tells_effort_and_budget(id):
     points = "1 point*" if exercise.points == 1 else f"{exercise.points} points*"
     assert text.startswith(f"## {id} *{exercise.minutes} minutes · difficulty {exercise.difficulty} of 3 · {points}")
     assert ("**Budget.**" in text) == bool(exercise.budget)
+    assert (id in BUDGETS) == (exercise.budget is not None)
     if exercise.budget:
         assert f"**Budget.** {exercise.budget.text}" in text
-    else:
-        assert set(BUDGETS) == {"scores_absorbed", "absorb_heads", "scores_shared_latent"}
 
 
 # The cases
+
+
+@pytest.mark.parametrize("id", FLOATS)
+def test_cases_with_arrays_have_sizes_of_0_and_1_float32_and_strided_ones(id):
+    cases = REGISTRY[id].cases
+    assert any(0 in case.dims.values() for case in cases)
+    assert any(1 in case.dims.values() for case in cases)
+    assert any(case.dtype == "float32" for case in cases)
+    assert any(case.layout == "strided" for case in cases)
 
 
 @pytest.mark.parametrize("id", ARRAYS)
@@ -193,13 +229,10 @@ def test_values_come_from_the_seed(id):
     exercise = REGISTRY[id]
     for case in exercise.cases:
         first, again, other = (exercise.inputs(case, seed) for seed in (1, 1, 2))
-        assert difference(first, again) is None
-        if (
-            id in ARRAYS
-            and "toy" not in case.name
-            and any(isinstance(v, np.ndarray) and v.size for v in first.values())
-        ):
-            assert difference(first, other) is not None, case.name
+        assert same(first, again)
+        drawn = any(isinstance(value, np.ndarray) and value.size for value in first.values())
+        if id in ARRAYS and drawn and "toy" not in case.name:
+            assert not same(first, other), case.name
         if "drawn at random" in case.name:
             assert first != other
 
@@ -245,7 +278,8 @@ def test_the_reference_passes_its_check(id):
     assert result.verdict == "passed", result.message
     if REGISTRY[id].least_macs:
         assert result.counts["counted"]
-        assert result.counts["macs"] == result.counts["predicted_macs"]
+        least, macs = result.counts["predicted_macs"], result.counts["macs"]
+        assert least <= macs <= (1.05 * least if id in ELEMENTWISE else least)
 
 
 @pytest.mark.parametrize(
@@ -513,8 +547,13 @@ def test_a_budget_allows_the_least_and_one_step_over_the_result(id):
     dims = exercise.case(exercise.budget.case).dims
     args = exercise.inputs(exercise.case(exercise.budget.case), 0).values()
     result = exercise.oracle(*args)
-    assert exercise.budget.macs(**dims) == exercise.least_macs(**dims) + result.size
-    assert result.size < exercise.budget.peak_values(**dims)
+    size = sum(part.size for part in result) if isinstance(result, tuple) else result.size
+    least, most = exercise.least_macs(**dims), exercise.budget.macs(**dims)
+    if id in ELEMENTWISE:
+        assert least + size <= most < 1.1 * least
+    else:
+        assert most == least + size
+    assert size < exercise.budget.peak_values(**dims)
     assert len(set(dims.values())) == len(dims), "a size must name an axis"
 
 
@@ -634,3 +673,14 @@ def test_drawn_sizes_are_ints_in_their_ranges():
     assert {s["rows"] for s in sizes} == {2, 3}
     assert {s["cols"] for s in sizes} == {7}
     assert all(type(size) is int for s in sizes for size in s.values())
+
+
+def test_a_residual_in_closed_form_is_right_where_it_cancels_to_0():
+    """ρ² = 1 − mean |mean turn|²: one position gives 0 but for rounding, which no relative tolerance forgives."""
+
+    def single_matrix_residual(positions, rope_dim, theta):
+        angles = np.outer(positions, theta ** (-2 * np.arange(rope_dim // 2) / rope_dim))
+        kept = np.abs(np.exp(1j * angles).mean(axis=0)) ** 2
+        return float(np.sqrt(max(0.0, 1 - kept.mean())))
+
+    assert run_here(REGISTRY["single_matrix_residual"], single_matrix_residual, seed=3).verdict == "passed"

@@ -4,8 +4,10 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-LESSONS = ["ch00_start_here/start_here", "ch01_keys/keys", "ch02_heads/heads"]
-PRACTICE = ["ch01_keys/keys", "ch02_heads/heads"]
+from ledger.chapters import CHAPTERS
+
+PRACTICE = [f"{chapter.folder}/{chapter.folder[5:]}" for chapter in CHAPTERS[1:]]
+LESSONS = ["ch00_start_here/start_here", *PRACTICE]
 
 
 def run(path, folder):

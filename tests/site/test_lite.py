@@ -39,12 +39,13 @@ import numpy as np
 from ledger import exercises
 from ledger.judge.notebook import run_here
 
-def graded(id, source):
+def graded(answers):
     space = {{"np": np, "math": math}}
-    exec(source, space)
-    return run_here(exercises.get(id), space[id], {seed}).to_json()
+    for id, source in answers.items():
+        exec(source, space)
+        yield id, run_here(exercises.get(id), space[id], {seed}).to_json()
 
-print(json.dumps([graded(id, source) for id, source in json.loads({answers!r})]))
+print(json.dumps([dict(graded(answers)) for answers in json.loads({rounds!r})]))
 """
 COMPLETE = """async code => {
     const {kernel} = jupyterapp.shell.currentWidget.context.sessionContext.session;
@@ -167,20 +168,21 @@ def answer(page, address):
 
 
 def test_the_browser_judges_as_the_command_line_does(page, answer, tmp_path):
+    """All references in one run, all stubs in the next, then one mutant of each exercise in each further run."""
     given = answers()
-    flat = [(id, name, source) for id, named in given.items() for name, source in named]
-    asked = json.dumps([(id, source) for id, _, source in flat])
-    browser = [judged(r) for r in json.loads(said(execute(page, GRADE.format(seed=SEED, answers=asked))))]
-    expected = {}
-    for answers_of_a_run in zip_longest(*given.values()):
-        chosen = {id: answer for id, answer in zip(given, answers_of_a_run, strict=True) if answer}
-        results = on_the_command_line(tmp_path, {id: source for id, (_, source) in chosen.items()})
-        expected |= {(id, name): judged(results[id]) for id, (name, _) in chosen.items()}
-
-    for (id, name, _), found in zip(flat, browser, strict=True):
-        assert found == expected[id, name], (id, name)
-    of = {name: {verdict for (_, n), (verdict, *_) in expected.items() if n == name} for name in ("reference", "stub")}
-    assert of == {"reference": {"passed"}, "stub": {"todo"}}
+    named = [
+        {id: answer for id, answer in zip(given, answers_of_a_run, strict=True) if answer}
+        for answers_of_a_run in zip_longest(*given.values())
+    ]
+    rounds = [{id: source for id, (_, source) in chosen.items()} for chosen in named]
+    asked = GRADE.format(seed=SEED, rounds=json.dumps(rounds))
+    browser = json.loads(said(execute(page, f"from ledger import allow; allow(300)\n{asked}")))
+    for chosen, sources, found in zip(named, rounds, browser, strict=True):
+        expected = on_the_command_line(tmp_path, sources)
+        for id, (name, _) in chosen.items():
+            assert judged(found[id]) == judged(expected[id]), (id, name)
+    verdicts = [{result["verdict"] for result in found.values()} for found in browser[:2]]
+    assert verdicts == [{"passed"}, {"todo"}]
 
 
 def test_a_syntax_error_is_shown_and_the_next_cell_runs(page, answer):

@@ -89,7 +89,8 @@ class Exercise:
     independent float64 route to the right value. ``least_macs(**dims)`` is the multiply-adds of the shortest right
     answer by formula: the prediction shown beside the count, and the line below which code was not counted. ``returns``
     names the parts of a result that is a tuple; ``may_share`` allows it to lie in its input's memory; ``needs`` are
-    libraries without which the exercise is skipped.
+    libraries without which the exercise is skipped. A float result may differ from the right one by ``absolute`` beside
+    what rounding allows: for results near 0 that right answers reach by cancelling.
     """
 
     id: str
@@ -111,6 +112,7 @@ class Exercise:
     returns: tuple[str, ...] = ()
     may_share: bool = False
     needs: tuple[str, ...] = ()
+    absolute: float = 0.0
 
     def case(self, name: str) -> Case:
         """The case called ``name``; a ValueError names the choices."""

@@ -22,12 +22,14 @@ class Difference:
     rows: tuple[tuple[str, str], ...] = ()
 
 
-def difference(got: Any, want: Any, place: str = "", names: tuple[str, ...] = ()) -> Difference | None:
+def difference(
+    got: Any, want: Any, place: str = "", names: tuple[str, ...] = (), absolute: float = 0.0
+) -> Difference | None:
     """The first difference between ``got`` and ``want``, or None where they agree within the tolerance.
 
     Arrays keep shape and dtype; a tuple may be answered by a list of the same length, a dict by any mapping with the
     same keys; an int wants an int, a float any real number. ``place`` is what a message calls the value, ``names`` what
-    it calls the parts of a tuple.
+    it calls the parts of a tuple. A number that is the whole result may be off by ``absolute``.
     """
     if got is None and want is not None:
         return Difference(f"{place or 'the result'} is None: is a return statement missing?")
@@ -43,7 +45,7 @@ def difference(got: Any, want: Any, place: str = "", names: tuple[str, ...] = ()
     if isinstance(want, bool | str) or want is None:
         agree = got is want if want is None else type(got) in (type(want), np.bool_) and got == want
         return None if agree else Difference(f"{place or 'the result'} is {show(got)}; wanted {show(want)}")
-    return number_difference(got, want, place)
+    return number_difference(got, want, place, absolute)
 
 
 def array_difference(got: Any, want: np.ndarray, place: str) -> Difference | None:
@@ -117,7 +119,7 @@ def mapping_difference(got: Any, want: Mapping, place: str) -> Difference | None
     return next((part for part in parts if part), None)
 
 
-def number_difference(got: Any, want: Any, place: str) -> Difference | None:
+def number_difference(got: Any, want: Any, place: str, absolute: float = 0.0) -> Difference | None:
     """A count must be an int; a ratio or a time may be any real number."""
     name = place or "the result"
     if isinstance(got, np.ndarray) and got.ndim == 0:
@@ -126,15 +128,19 @@ def number_difference(got: Any, want: Any, place: str) -> Difference | None:
         return Difference(f"{name} is {kind_of(got)}; wanted {kind_of(want)}")
     if isinstance(want, int) and not isinstance(got, int | np.integer):
         return Difference(f"{name} is the float {show(got)}; wanted an int: counts are whole numbers")
-    return None if numbers_agree(got, want) else Difference(f"{name} is {show(got, want)}; wanted {show(want, got)}")
+    return (
+        None
+        if numbers_agree(got, want, absolute)
+        else Difference(f"{name} is {show(got, want)}; wanted {show(want, got)}")
+    )
 
 
-def numbers_agree(got: Any, want: int | float) -> bool:
+def numbers_agree(got: Any, want: int | float, absolute: float = 0.0) -> bool:
     """Whether a number is the wanted one: exactly for counts, but for rounding otherwise."""
     if isinstance(want, int):
         return got == want
     try:
-        return math.isclose(got, want, rel_tol=NUMBER_TOLERANCE, abs_tol=1e-300)
+        return math.isclose(got, want, rel_tol=NUMBER_TOLERANCE, abs_tol=max(absolute, 1e-300))
     except OverflowError:  # an int that no float can hold
         return False
 

@@ -57,7 +57,7 @@ def grade_case(exercise: Exercise, case: Case, seed: int, call: Call, outcome: O
     if outcome.subclass:
         message = f"the result is a {outcome.subclass}; return a plain NumPy array"
         return CaseResult(case.name, "wrong", message, (*rows, ("found", message)))
-    if difference(outcome.value, want):
+    if difference(outcome.value, want, absolute=exercise.absolute):
         return Wrong(args, outcome.value, want)
     inputs = touched(exercise, outcome)
     if inputs:
@@ -135,7 +135,7 @@ def touched(exercise: Exercise, outcome: Outcome) -> list[tuple[str, str]]:
 def over_budget(exercise: Exercise, case: Case, outcome: Outcome, want: Any) -> Difference | None:
     """How the counted call broke the budget, or None. Code that left the counted arrays is judged on its memory."""
     counts, budget = counts_of(outcome), exercise.budget
-    if counts is not None and difference(outcome.counted_value, want):
+    if counts is not None and difference(outcome.counted_value, want, absolute=exercise.absolute):
         return Difference("called twice with the same inputs, your function gave two different results")
     if budget is None:
         return None

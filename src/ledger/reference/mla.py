@@ -16,20 +16,20 @@ _LOOPED_TERMS = 200
 def up_project_keys(latents: np.ndarray, w_k: np.ndarray) -> np.ndarray:
     """Keys of one head: latents (cached_tokens, latent_dim), w_k (latent_dim, nope_dim) ->
     (cached_tokens, nope_dim)."""
-    return _narrow(_contract("tc,cn->tn", latents, w_k), latents, w_k)
+    return narrow(contract("tc,cn->tn", latents, w_k), latents, w_k)
 
 
 def absorb_query(q_nope: np.ndarray, w_k: np.ndarray) -> np.ndarray:
     """Queries of one head in latent space: q_nope (new_tokens, nope_dim), w_k (latent_dim, nope_dim) ->
     (new_tokens, latent_dim)."""
-    return _narrow(_contract("sn,cn->sc", q_nope, w_k), q_nope, w_k)
+    return narrow(contract("sn,cn->sc", q_nope, w_k), q_nope, w_k)
 
 
 def scores_absorbed(q_nope: np.ndarray, w_k: np.ndarray, latents: np.ndarray) -> np.ndarray:
     """Raw scores of one head, from the keys: q_nope (new_tokens, nope_dim), w_k (latent_dim, nope_dim), latents
     (cached_tokens, latent_dim) -> (new_tokens, cached_tokens)."""
-    keys = _contract("tc,cn->tn", latents, w_k)
-    return _narrow(_contract("sn,tn->st", q_nope, keys), q_nope, w_k, latents)
+    keys = contract("tc,cn->tn", latents, w_k)
+    return narrow(contract("sn,tn->st", q_nope, keys), q_nope, w_k, latents)
 
 
 def split_kv_b(kv_b: np.ndarray, num_heads: int, nope_dim: int, value_dim: int) -> tuple[np.ndarray, np.ndarray]:
@@ -55,13 +55,13 @@ def split_kv_b(kv_b: np.ndarray, num_heads: int, nope_dim: int, value_dim: int) 
 def absorb_heads(q_nope: np.ndarray, w_kc: np.ndarray) -> np.ndarray:
     """Every head's queries in latent space: q_nope (new_tokens, num_heads, nope_dim), w_kc (num_heads, nope_dim,
     latent_dim) -> (new_tokens, num_heads, latent_dim)."""
-    return _narrow(_contract("shn,hnc->shc", q_nope, w_kc), q_nope, w_kc)
+    return narrow(contract("shn,hnc->shc", q_nope, w_kc), q_nope, w_kc)
 
 
 def scores_shared_latent(q_absorbed: np.ndarray, latents: np.ndarray) -> np.ndarray:
     """Raw scores of every head against the one set of latents: q_absorbed (new_tokens, num_heads, latent_dim), latents
     (cached_tokens, latent_dim) -> (num_heads, new_tokens, cached_tokens)."""
-    return _narrow(_contract("shc,tc->hst", q_absorbed, latents), q_absorbed, latents)
+    return narrow(contract("shc,tc->hst", q_absorbed, latents), q_absorbed, latents)
 
 
 def decode_absorbed(
@@ -77,15 +77,15 @@ def decode_absorbed(
     for request, length in enumerate(lengths):
         entries = np.asarray(cache[request, :length], np.float64)
         for head in range(num_heads if length else 0):
-            scores = scale * _contract("tf,f->t", entries, queries[request, head])
+            scores = scale * contract("tf,f->t", entries, queries[request, head])
             largest = scores.max()
             weights = np.exp(scores - largest)
-            mixed[request, head] = _contract("t,tc->c", weights / weights.sum(), entries[:, :latent_dim])
+            mixed[request, head] = contract("t,tc->c", weights / weights.sum(), entries[:, :latent_dim])
             lse[request, head] = largest + math.log(weights.sum())
-    return _narrow(mixed, queries, cache), _narrow(lse, queries, cache)
+    return narrow(mixed, queries, cache), narrow(lse, queries, cache)
 
 
-def _contract(subscripts: str, *arrays: np.ndarray) -> np.ndarray:
+def contract(subscripts: str, *arrays: np.ndarray) -> np.ndarray:
     """``np.einsum`` in float64, by its definition where few terms are added.
 
     Raises ValueError where two arrays give one letter different sizes.
@@ -109,6 +109,6 @@ def _contract(subscripts: str, *arrays: np.ndarray) -> np.ndarray:
     return total
 
 
-def _narrow(result: np.ndarray, *inputs: np.ndarray) -> np.ndarray:
+def narrow(result: np.ndarray, *inputs: np.ndarray) -> np.ndarray:
     """``result`` in the common dtype of ``inputs``."""
     return result.astype(np.result_type(*inputs), copy=False)

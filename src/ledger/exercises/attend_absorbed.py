@@ -1,0 +1,391 @@
+"""Chapter 3: the whole content path of all heads, in latent space."""
+
+import numpy as np
+
+from ledger.account.values import content_path_absorb
+from ledger.exercises.base import Budget, Case, Exercise, Forbidden, Mistake, Mutant
+from ledger.exercises.making import TOY_HEAD_1, TOY_LATENTS, TOY_Q_NOPE, TOY_W_K, TOY_W_V, normal, whole
+from ledger.reference import values
+
+
+def make(rng, dtype, new_tokens, cached_tokens, num_heads, nope_dim, latent_dim, value_dim):
+    return {
+        "q_nope": normal(rng, dtype, new_tokens, num_heads, nope_dim),
+        "w_kc": normal(rng, dtype, num_heads, nope_dim, latent_dim) / np.asarray(max(latent_dim, 1) ** 0.5, dtype),
+        "latents": normal(rng, dtype, cached_tokens, latent_dim),
+        "w_vc": normal(rng, dtype, num_heads, latent_dim, value_dim),
+        "scale": float(rng.uniform(0.2, 0.3)),
+    }
+
+
+def make_whole(rng, dtype, new_tokens, cached_tokens, num_heads, nope_dim, latent_dim, value_dim):
+    return {
+        "q_nope": whole(rng, dtype, new_tokens, num_heads, nope_dim),
+        "w_kc": whole(rng, dtype, num_heads, nope_dim, latent_dim),
+        "latents": whole(rng, dtype, cached_tokens, latent_dim),
+        "w_vc": whole(rng, dtype, num_heads, latent_dim, value_dim),
+        "scale": 1 / 16,
+    }
+
+
+def make_far_apart(rng, dtype, **dims):
+    """Scaled scores between 800 and -800, which no exponential survives."""
+    inputs = make(rng, dtype, **dims)
+    levels = np.linspace(800, -800, dims["cached_tokens"])
+    inputs["q_nope"][...] = inputs["w_kc"][...] = 0
+    inputs["q_nope"][..., 0] = inputs["w_kc"][:, 0, 0] = 1
+    inputs["latents"][:, 0] = levels / inputs["scale"]
+    return inputs
+
+
+def make_toy(rng, dtype, **dims):
+    """Head 0 has the toy's scores 1, 0, 1 and weights of 0.4, 0.2, 0.4; head 1 has scores 1, 1, 3 and 1/6, 1/6, 2/3."""
+    return {
+        "q_nope": np.array([[*TOY_Q_NOPE, (1, 1)]], dtype),
+        "w_kc": np.array([np.transpose(TOY_W_K), TOY_HEAD_1], dtype),
+        "latents": np.array(TOY_LATENTS, dtype),
+        "w_vc": np.array([TOY_W_V, ((6, 0), (6, 0), (0, 3))], dtype),
+        "scale": float(np.log(2)),
+    }
+
+
+def least_macs(new_tokens, cached_tokens, num_heads, nope_dim, latent_dim, value_dim):
+    """The four products, and the scale on the smallest array that may carry it: the queries."""
+    products = content_path_absorb(new_tokens, cached_tokens, num_heads, nope_dim, latent_dim, value_dim)
+    return products.total + new_tokens * num_heads * nope_dim
+
+
+def most_macs(new_tokens, cached_tokens, num_heads, nope_dim, latent_dim, value_dim):
+    """The same, two elementwise steps over the scores (their scale, their weights) and one over the outputs."""
+    rows = new_tokens * num_heads
+    sizes = new_tokens, cached_tokens, num_heads, nope_dim, latent_dim, value_dim
+    return least_macs(*sizes) + rows * (2 * cached_tokens + value_dim)
+
+
+def largest(new_tokens, cached_tokens, num_heads, nope_dim, latent_dim, value_dim):
+    """A copy of any input, or anything with a row for each new token and head."""
+    rows = new_tokens * num_heads
+    matrices = num_heads * latent_dim * max(nope_dim, value_dim)
+    return max(cached_tokens * latent_dim, matrices, rows * max(cached_tokens, latent_dim, nope_dim, value_dim))
+
+
+def peak_values(new_tokens, cached_tokens, num_heads, nope_dim, latent_dim, value_dim):
+    """Queries, scores, mixed latents and outputs, each with two copies, and a copy of every input."""
+    rows = new_tokens * num_heads
+    made = 3 * rows * (nope_dim + cached_tokens + 2 * latent_dim + value_dim)
+    return made + cached_tokens * latent_dim + num_heads * latent_dim * (nope_dim + value_dim)
+
+
+def scale_forgotten(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T
+    weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
+def scale_from_the_nope_width(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T / np.sqrt(w_kc.shape[1])
+    weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
+def scale_from_the_latent_width(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T / np.sqrt(w_kc.shape[2])
+    weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
+def scale_after_the_softmax(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T
+    weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+    weights = scale * weights / weights.sum(-1, keepdims=True)
+    return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
+def softmax_forgotten(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale
+    return (scores @ latents @ w_vc).swapaxes(0, 1)
+
+
+def not_normalised(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale
+    weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+    return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
+def softmax_over_the_new_tokens(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale
+    weights = np.exp(scores - scores.max(-2, keepdims=True, initial=-np.inf))
+    weights = weights / weights.sum(-2, keepdims=True)
+    return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
+def softmax_over_the_heads(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale
+    weights = np.exp(scores - scores.max(0, keepdims=True, initial=-np.inf))
+    weights = weights / weights.sum(0, keepdims=True)
+    return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
+def causal(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale
+    seen = np.tri(*scores.shape[1:], k=max(scores.shape[2] - scores.shape[1], 0), dtype=bool)
+    scores = np.where(seen, scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
+def heads_first(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale
+    weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return weights @ latents @ w_vc
+
+
+def mixed_latents_only(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale
+    weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return (weights @ latents).swapaxes(0, 1)
+
+
+def one_value_matrix_for_all_heads(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale
+    weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return (weights @ latents @ w_vc[0]).swapaxes(0, 1)
+
+
+def maximum_not_subtracted(q_nope, w_kc, latents, w_vc, scale):
+    with np.errstate(all="ignore"):
+        weights = np.exp(q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale)
+        weights = weights / weights.sum(-1, keepdims=True)
+        return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
+def keys_built(q_nope, w_kc, latents, w_vc, scale):
+    keys = latents @ w_kc.swapaxes(1, 2)
+    scores = q_nope.swapaxes(0, 1) @ keys.swapaxes(1, 2) * scale
+    weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
+def values_built(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale
+    weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return (weights @ (latents @ w_vc)).swapaxes(0, 1)
+
+
+def one_key_at_a_time(q_nope, w_kc, latents, w_vc, scale):
+    scores = np.zeros((len(w_kc), len(q_nope), len(latents)), q_nope.dtype)
+    for head in range(len(w_kc)):
+        for token in range(len(latents)):
+            scores[head, :, token] = q_nope[:, head] @ (w_kc[head] @ latents[token]) * scale
+    weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
+EXERCISE = Exercise(
+    id="attend_absorbed",
+    chapter=3,
+    order=5,
+    title="the whole content path",
+    checks="content attention of every head, from query to output, without building a key or a value",
+    points=4,
+    difficulty=3,
+    minutes=20,
+    make=make,
+    oracle=values.attend_absorbed,
+    least_macs=least_macs,
+    cases=(
+        Case(
+            "square sizes, whole numbers",
+            {"new_tokens": 3, "cached_tokens": 3, "num_heads": 3, "nope_dim": 3, "latent_dim": 3, "value_dim": 3},
+            make=make_whole,
+        ),
+        Case(
+            "the toy by hand, two heads",
+            {"new_tokens": 1, "cached_tokens": 3, "num_heads": 2, "nope_dim": 2, "latent_dim": 3, "value_dim": 2},
+            make=make_toy,
+        ),
+        Case(
+            "odd sizes",
+            {"new_tokens": 5, "cached_tokens": 7, "num_heads": 3, "nope_dim": 9, "latent_dim": 13, "value_dim": 11},
+        ),
+        Case(
+            "one of everything but the widths",
+            {"new_tokens": 1, "cached_tokens": 1, "num_heads": 1, "nope_dim": 5, "latent_dim": 6, "value_dim": 4},
+        ),
+        Case(
+            "empty cache, float32",
+            {"new_tokens": 2, "cached_tokens": 0, "num_heads": 3, "nope_dim": 5, "latent_dim": 6, "value_dim": 4},
+            dtype="float32",
+        ),
+        Case(
+            "scores from 800 to -800",
+            {"new_tokens": 2, "cached_tokens": 9, "num_heads": 3, "nope_dim": 5, "latent_dim": 6, "value_dim": 4},
+            make=make_far_apart,
+        ),
+        Case(
+            "float32",
+            {"new_tokens": 3, "cached_tokens": 11, "num_heads": 2, "nope_dim": 7, "latent_dim": 12, "value_dim": 6},
+            dtype="float32",
+        ),
+        Case(
+            "strided inputs",
+            {"new_tokens": 3, "cached_tokens": 9, "num_heads": 4, "nope_dim": 6, "latent_dim": 10, "value_dim": 5},
+            layout="strided",
+        ),
+        Case(
+            "GLM-5.2 widths, two heads",
+            {
+                "new_tokens": 3,
+                "cached_tokens": 61,
+                "num_heads": 2,
+                "nope_dim": 192,
+                "latent_dim": 512,
+                "value_dim": 256,
+            },
+        ),
+        # Keys and values far larger than the latents, so that memory alone tells them apart.
+        Case(
+            "wide keys and values, a long cache",
+            {"new_tokens": 2, "cached_tokens": 1201, "num_heads": 3, "nope_dim": 64, "latent_dim": 16, "value_dim": 96},
+        ),
+    ),
+    hints=(
+        "You have written all the parts: absorb_heads, scores_shared_latent and absorb_values_heads. What is missing "
+        "is what stands between the second and the third.",
+        "Give the scale to the queries, and the scores come out scaled. The softmax runs over cached tokens, which is "
+        "the last axis of the scores. Subtract each row's maximum before the exponential; over an empty axis max wants "
+        "an initial value.",
+        "Fill the gaps:\n\n"
+        "    absorbed = ____  # (num_heads, new_tokens, latent_dim), scaled\n"
+        "    scores = absorbed @ ____  # (num_heads, new_tokens, cached_tokens)\n"
+        "    weights = np.exp(scores - ____)\n"
+        "    weights = weights / ____\n"
+        "    return ____  # absorb_values_heads",
+    ),
+    budget=Budget(
+        text="No key and no value is ever built: no array of cached_tokens × nope_dim or of cached_tokens × value_dim, "
+        "and the multiply-adds spent on w_kc and w_vc do not grow with cached_tokens.",
+        case="wide keys and values, a long cache",
+        macs=most_macs,
+        largest=largest,
+        peak_values=peak_values,
+        says="the outputs are right, but the shortest way spends less. w_kc meets the queries, w_vc the mixed latents, "
+        "and neither of them a cached token",
+        forbidden=(
+            Forbidden(
+                "keys materialized",
+                ("cached_tokens", "nope_dim"),
+                "the outputs are right, but a key was built for every cached token. Fold w_kc into the queries instead",
+            ),
+            Forbidden(
+                "values materialized",
+                ("cached_tokens", "value_dim"),
+                "the outputs are right, but a value was built for every cached token. Mix latents, and project the "
+                "sums",
+            ),
+            Forbidden(
+                "latents expanded to every head",
+                ("cached_tokens", "num_heads", "latent_dim"),
+                "the outputs are right, but the latents were copied for every head. The heads share one set: let it "
+                "broadcast",
+            ),
+        ),
+    ),
+    mistakes=(
+        Mistake(
+            "scale forgotten",
+            "the softmax saw raw scores. Multiply by scale first",
+            scale_forgotten,
+        ),
+        Mistake(
+            "a scale of its own, from nope_dim",
+            "the scores are divided by √nope_dim. Multiply them by the scale that is given: it knows of the rope part "
+            "as well",
+            scale_from_the_nope_width,
+        ),
+        Mistake(
+            "a scale of its own, from latent_dim",
+            "the scores are divided by √latent_dim, because the absorbed query is that wide. Absorbing changes no "
+            "score, so it changes no scale: use the one that is given",
+            scale_from_the_latent_width,
+        ),
+        Mistake(
+            "scale after the softmax",
+            "the softmax saw raw scores, and its weights were scaled. The scale belongs to the scores",
+            scale_after_the_softmax,
+        ),
+        Mistake(
+            "softmax forgotten",
+            "the latents were mixed by scores. Weights are wanted: a softmax stands between",
+            softmax_forgotten,
+        ),
+        Mistake(
+            "weights not normalised",
+            "the exponentials were not divided by their sum over the cached tokens",
+            not_normalised,
+        ),
+        Mistake(
+            "softmax over the new tokens",
+            "the softmax runs over the new tokens. Each new token spreads its attention over the cached ones",
+            softmax_over_the_new_tokens,
+        ),
+        Mistake(
+            "softmax over the heads",
+            "the softmax runs over the heads. Each head spreads its attention over the cached tokens",
+            softmax_over_the_heads,
+        ),
+        Mistake(
+            "causal mask",
+            "a causal mask was applied. Every new token sees every cached one",
+            causal,
+        ),
+        Mistake(
+            "heads first",
+            "the axes are (num_heads, new_tokens, value_dim). Move the head axis back behind the tokens",
+            heads_first,
+        ),
+        Mistake(
+            "not projected",
+            "these are the mixed latents, latent_dim wide. Each head's own w_vc is still to come",
+            mixed_latents_only,
+        ),
+        Mistake(
+            "one matrix for all heads",
+            "every head's mixed latent met the matrix of head 0. Head h meets w_vc[h]",
+            one_value_matrix_for_all_heads,
+        ),
+        Mistake(
+            "maximum not subtracted",
+            "the exponential of a large score overflows. Subtract the row's maximum first: the weights stay the same",
+            maximum_not_subtracted,
+        ),
+    ),
+    mutants=(
+        Mutant(scale_forgotten, "scale forgotten"),
+        Mutant(scale_from_the_nope_width, "a scale of its own, from nope_dim"),
+        Mutant(scale_from_the_latent_width, "a scale of its own, from latent_dim"),
+        Mutant(scale_after_the_softmax, "scale after the softmax"),
+        Mutant(softmax_forgotten, "softmax forgotten"),
+        Mutant(not_normalised, "weights not normalised"),
+        Mutant(softmax_over_the_new_tokens, "softmax over the new tokens"),
+        Mutant(softmax_over_the_heads, "softmax over the heads"),
+        Mutant(causal, "causal mask"),
+        Mutant(heads_first, "heads first"),
+        Mutant(mixed_latents_only, "not projected"),
+        Mutant(one_value_matrix_for_all_heads, "one matrix for all heads"),
+        Mutant(maximum_not_subtracted, "maximum not subtracted"),
+        Mutant(keys_built, "keys materialized"),
+        Mutant(values_built, "values materialized"),
+        Mutant(one_key_at_a_time, "too many multiply-adds"),
+    ),
+)

@@ -1,0 +1,262 @@
+"""Chapter 3: attention over a split cache, merged by log-sum-exp."""
+
+import numpy as np
+
+from ledger.exercises.base import Case, Exercise, Mistake, Mutant
+from ledger.exercises.making import normal
+from ledger.reference import values
+
+
+def make(rng, dtype, parts, new_tokens, num_heads, value_dim):
+    return {
+        "outputs": normal(rng, dtype, parts, new_tokens, num_heads, value_dim),
+        "lses": 2 * normal(rng, dtype, parts, new_tokens, num_heads),
+    }
+
+
+def make_one_row(rng, dtype, parts, value_dim):
+    """Nothing between the first axis and the last: one new token, one head."""
+    return {"outputs": normal(rng, dtype, parts, value_dim), "lses": normal(rng, dtype, parts)}
+
+
+def make_with_empty(rng, dtype, **dims):
+    """Each row has an empty part whose output is NaN; the last row has nothing but empty parts."""
+    inputs = make(rng, dtype, **dims)
+    empty = np.zeros(inputs["lses"].shape, bool)
+    empty[rng.integers(dims["parts"]), :, :] = True
+    empty[:, -1, -1] = True
+    inputs["lses"][empty], inputs["outputs"][empty] = -np.inf, np.nan
+    return inputs
+
+
+def make_all_empty(rng, dtype, **dims):
+    inputs = make(rng, dtype, **dims)
+    inputs["lses"][...], inputs["outputs"][...] = -np.inf, np.nan
+    return inputs
+
+
+def make_far_apart(rng, dtype, **dims):
+    """Log-sums around 900 and around -900 in turn, whose exponentials overflow and vanish."""
+    inputs = make(rng, dtype, **dims)
+    inputs["lses"] += np.where(np.arange(dims["new_tokens"]) % 2, 900, -900)[:, None].astype(dtype)
+    return inputs
+
+
+def make_toy(rng, dtype, **dims):
+    """The toy's head 0 under the weights 0.4, 0.2 and 0.4, cut after one token: sums of exponentials of 2 and 3."""
+    outputs = np.array([(1, 0), (0, 1)], dtype)
+    return {"outputs": outputs, "lses": np.log(np.array([2, 3], dtype))}
+
+
+def plain_mean(outputs, lses):
+    largest = lses.max(axis=0, initial=-np.inf)
+    safe = np.where(np.isneginf(largest), 0, largest)
+    with np.errstate(divide="ignore"):
+        lse = safe + np.log(np.exp(lses - safe).sum(axis=0))
+    empty = np.isneginf(lses)[..., None]
+    live = (~empty).sum(axis=0).clip(1)
+    return np.where(empty, 0, outputs).sum(axis=0) / live.astype(outputs.dtype), lse
+
+
+def base_two(outputs, lses):
+    largest = lses.max(axis=0, initial=-np.inf)
+    safe = np.where(np.isneginf(largest), 0, largest)
+    shares = 2 ** (lses - safe)
+    total = shares.sum(axis=0)
+    with np.errstate(divide="ignore"):
+        lse = safe + np.log2(total)
+    mixed = (shares[..., None] * np.where(np.isneginf(lses)[..., None], 0, outputs)).sum(axis=0)
+    return mixed / np.where(total > 0, total, 1)[..., None], lse
+
+
+def not_normalised(outputs, lses):
+    largest = lses.max(axis=0, initial=-np.inf)
+    safe = np.where(np.isneginf(largest), 0, largest)
+    shares = np.exp(lses - safe)
+    with np.errstate(divide="ignore"):
+        lse = safe + np.log(shares.sum(axis=0))
+    return (shares[..., None] * np.where(np.isneginf(lses)[..., None], 0, outputs)).sum(axis=0), lse
+
+
+def largest_lse(outputs, lses):
+    largest = lses.max(axis=0, initial=-np.inf)
+    safe = np.where(np.isneginf(largest), 0, largest)
+    shares = np.exp(lses - safe)
+    total = shares.sum(axis=0)
+    mixed = (shares[..., None] * np.where(np.isneginf(lses)[..., None], 0, outputs)).sum(axis=0)
+    return mixed / np.where(total > 0, total, 1)[..., None], largest
+
+
+def lses_added(outputs, lses):
+    largest = lses.max(axis=0, initial=-np.inf)
+    safe = np.where(np.isneginf(largest), 0, largest)
+    shares = np.exp(lses - safe)
+    total = shares.sum(axis=0)
+    mixed = (shares[..., None] * np.where(np.isneginf(lses)[..., None], 0, outputs)).sum(axis=0)
+    return mixed / np.where(total > 0, total, 1)[..., None], lses.sum(axis=0)
+
+
+def maximum_not_added_back(outputs, lses):
+    largest = lses.max(axis=0, initial=-np.inf)
+    safe = np.where(np.isneginf(largest), 0, largest)
+    shares = np.exp(lses - safe)
+    total = shares.sum(axis=0)
+    mixed = (shares[..., None] * np.where(np.isneginf(lses)[..., None], 0, outputs)).sum(axis=0)
+    with np.errstate(divide="ignore"):
+        return mixed / np.where(total > 0, total, 1)[..., None], np.log(total)
+
+
+def nan_leaks(outputs, lses):
+    largest = lses.max(axis=0, initial=-np.inf)
+    safe = np.where(np.isneginf(largest), 0, largest)
+    shares = np.exp(lses - safe)
+    total = shares.sum(axis=0)
+    with np.errstate(divide="ignore"):
+        lse = safe + np.log(total)
+    return (shares[..., None] * outputs).sum(axis=0) / np.where(total > 0, total, 1)[..., None], lse
+
+
+def all_empty_divides_by_zero(outputs, lses):
+    largest = lses.max(axis=0, initial=-np.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.exp(lses - largest)
+        total = shares.sum(axis=0)
+        mixed = (shares[..., None] * np.where(np.isneginf(lses)[..., None], 0, outputs)).sum(axis=0)
+        return mixed / total[..., None], largest + np.log(total)
+
+
+def maximum_not_subtracted(outputs, lses):
+    with np.errstate(all="ignore"):
+        shares = np.exp(lses)
+        total = shares.sum(axis=0)
+        mixed = (shares[..., None] * np.where(np.isneginf(lses)[..., None], 0, outputs)).sum(axis=0)
+        return mixed / np.where(total > 0, total, 1)[..., None], np.log(total)
+
+
+def last_part_alone(outputs, lses):
+    return outputs[-1].copy(), lses[-1].copy()
+
+
+EXERCISE = Exercise(
+    id="merge_partials",
+    chapter=3,
+    order=6,
+    title="merge the parts of a split cache",
+    checks="the output and lse over all parts, from the output and lse of each",
+    points=4,
+    difficulty=3,
+    minutes=20,
+    make=make,
+    oracle=values.merge_partials,
+    returns=("output", "lse"),
+    cases=(
+        Case(
+            "square sizes",
+            {"parts": 3, "new_tokens": 3, "num_heads": 3, "value_dim": 3},
+        ),
+        Case("the toy by hand", {"parts": 2, "value_dim": 2}, make=make_toy),
+        Case("odd sizes", {"parts": 5, "new_tokens": 7, "num_heads": 3, "value_dim": 9}),
+        Case("no axes in between", {"parts": 6, "value_dim": 5}, make=make_one_row),
+        Case("one part", {"parts": 1, "new_tokens": 4, "num_heads": 2, "value_dim": 6}),
+        Case("no part at all, float32", {"parts": 0, "new_tokens": 4, "num_heads": 2, "value_dim": 6}, dtype="float32"),
+        Case(
+            "empty parts that hold NaN",
+            {"parts": 4, "new_tokens": 3, "num_heads": 2, "value_dim": 6},
+            make=make_with_empty,
+        ),
+        Case(
+            "every part empty, float32",
+            {"parts": 3, "new_tokens": 2, "num_heads": 4, "value_dim": 5},
+            dtype="float32",
+            make=make_all_empty,
+        ),
+        Case(
+            "lses around 900 and -900",
+            {"parts": 4, "new_tokens": 6, "num_heads": 2, "value_dim": 5},
+            make=make_far_apart,
+        ),
+        Case("float32", {"parts": 4, "new_tokens": 3, "num_heads": 5, "value_dim": 8}, dtype="float32"),
+        Case("strided inputs", {"parts": 3, "new_tokens": 4, "num_heads": 2, "value_dim": 7}, layout="strided"),
+        Case("DeepSeek-V3's mixed latents", {"parts": 6, "new_tokens": 1, "num_heads": 4, "value_dim": 512}),
+    ),
+    hints=(
+        "exp(lse) of a part is the sum of its exponentials: the denominator that its output was divided by. What "
+        "would you do with the parts if you had those sums in place of their logarithms?",
+        "Each part counts with exp(lse) over the sum of all of them. Subtract the largest lse first, and add it back "
+        "to the logarithm. Two traps: where every part is empty the largest is -inf, and -inf minus -inf is NaN; and 0 "
+        "times NaN is NaN, so choose what an empty part contributes instead of multiplying it away.",
+        "Fill the gaps:\n\n"
+        "    largest = ____  # over the parts; 0 where all are empty\n"
+        "    shares = np.exp(____)  # (parts, ...): 0 for an empty part\n"
+        "    total = ____\n"
+        "    live = np.where(____, outputs, 0)\n"
+        "    merged = ____ / ____  # never divide by 0\n"
+        "    return merged, largest + ____",
+    ),
+    mistakes=(
+        Mistake(
+            "plain mean",
+            "the parts count alike. A part counts by its share of the sum of exponentials, which is what its lse tells",
+            plain_mean,
+        ),
+        Mistake(
+            "base two",
+            "the lses were taken for logarithms to base 2. These are natural ones, as vLLM and FlashMLA keep them; "
+            "FlashInfer uses base 2",
+            base_two,
+        ),
+        Mistake(
+            "not normalised",
+            "the shares do not add to 1: divide by their sum",
+            not_normalised,
+        ),
+        Mistake(
+            "largest lse returned",
+            "the merged lse is the largest of the parts. It is the logarithm of the sum of all their exponentials",
+            largest_lse,
+        ),
+        Mistake(
+            "lses added",
+            "the lses were added, which multiplies the sums. Add the sums, and take the logarithm",
+            lses_added,
+        ),
+        Mistake(
+            "maximum not added back",
+            "the merged lse lacks the maximum that was subtracted",
+            maximum_not_added_back,
+        ),
+        Mistake(
+            "NaN of an empty part leaks",
+            "an empty part's output got into the sum: 0 times NaN is NaN. Choose 0 where the lse is -inf",
+            nan_leaks,
+        ),
+        Mistake(
+            "all empty gives NaN",
+            "where every part is empty the largest lse is -inf, and -inf minus -inf is NaN. Wanted: output 0, lse -inf",
+            all_empty_divides_by_zero,
+        ),
+        Mistake(
+            "maximum not subtracted",
+            "the exponential of a large lse overflows, and that of a small one vanishes. Subtract the largest lse "
+            "first",
+            maximum_not_subtracted,
+        ),
+        Mistake(
+            "last part alone",
+            "this is the result of the last part. All parts are wanted",
+            last_part_alone,
+        ),
+    ),
+    mutants=(
+        Mutant(plain_mean, "plain mean"),
+        Mutant(base_two, "base two"),
+        Mutant(not_normalised, "not normalised"),
+        Mutant(largest_lse, "largest lse returned"),
+        Mutant(lses_added, "lses added"),
+        Mutant(maximum_not_added_back, "maximum not added back"),
+        Mutant(nan_leaks, "NaN of an empty part leaks"),
+        Mutant(all_empty_divides_by_zero, "all empty gives NaN"),
+        Mutant(maximum_not_subtracted, "maximum not subtracted"),
+        Mutant(last_part_alone, "last part alone"),
+    ),
+)

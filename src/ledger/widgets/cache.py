@@ -1,0 +1,169 @@
+"""Chapter 6's pictures: the bytes of an entry drawn to scale, which path engines take, and the capacity explorer."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+from ledger.account.cache import (
+    CACHE_FORMATS,
+    ENGINE_RULES,
+    cache_values_per_token,
+    entry_bytes,
+    full_bytes_per_token,
+    indexer_bytes_per_token,
+    model_bytes_per_token,
+    requests_that_fit,
+)
+from ledger.account.crossover import absorb_macs, crossover_new_tokens, materialize_macs, widths
+from ledger.machines import MACHINES
+from ledger.models import MODELS, Model
+from ledger.widgets.base import COLORS, Choice, Explorer, Steps, new_figure, plain_ticks, powers_of_two
+
+#: The parts of a token's bytes, in the order in which they are drawn, with their colours.
+PARTS = {
+    "latent": COLORS["latent"],
+    "scales": COLORS["ink"],
+    "rope": COLORS["rope"],
+    "indexer's keys": COLORS["value"],
+}
+FULL = "full bf16"
+NAMES = (FULL, *CACHE_FORMATS)
+
+
+def entry_strips(model: Model):
+    """The three layouts of an entry of ``model`` as strips of bytes, one scale for all; a Figure."""
+    layouts = [entry_bytes(model, cache_format) for cache_format in CACHE_FORMATS]
+    parts = "; ".join(f"{name} {each.total} bytes" for name, each in zip(CACHE_FORMATS, layouts, strict=True))
+    fig = new_figure(8.6, 2.6, alt=f"The bytes of one cache entry of {model.name} to scale: {parts}")
+    ax = fig.subplots()
+    for place, layout in enumerate(layouts):
+        start = 0
+        for (name, color), size in zip(PARTS.items(), layout, strict=False):
+            ax.barh(place, size, left=start, height=0.62, color=color, label=name if place == 1 else "_hidden")
+            if size > 0.04 * layouts[0].total:
+                words = f"{name} {size:,}" if size > 0.12 * layouts[0].total else f"{size:,}"
+                ax.text(start + size / 2, place, words, ha="center", va="center", color=COLORS["paper"], fontsize=9)
+            start += size
+        ax.text(start + 8, place, f"{layout.total:,} bytes", va="center", fontsize=10, fontweight="bold")
+    ax.set_yticks(range(len(layouts)), CACHE_FORMATS)
+    ax.set(xlim=(0, 1.16 * layouts[0].total), ylim=(2.6, -0.6), xlabel="bytes of one token in one layer")
+    ax.grid(False, axis="y")
+    ax.legend(loc="lower right")
+    return fig
+
+
+def overpay(pick, model: Model, new_tokens: int, cached_tokens: int) -> float:
+    """How many times the multiply-adds of the cheaper path the path costs that ``pick(new_tokens, cached_tokens)``
+    chooses."""
+    sizes = widths(model)
+    cost = {
+        "absorb": absorb_macs(new_tokens, cached_tokens, **sizes)["total"],
+        "materialize": materialize_macs(new_tokens, cached_tokens, **sizes)["total"],
+    }
+    return cost[pick(new_tokens, cached_tokens)] / min(cost.values())
+
+
+def overpay_lines(model: Model, cached: Sequence[int]):
+    """What each engine's rule costs over the cheaper path, for new tokens from 1 to 8,192 and each of the two lengths
+    ``cached``; a Figure."""
+    from matplotlib.ticker import FixedLocator, NullFormatter
+
+    new_tokens = sorted({round(2 ** (k / 8)) for k in range(8 * 13 + 1)} | {r + d for r in (128, 512) for d in (0, 1)})
+    title = f"Multiply-adds of the path that an engine picks over those of the cheaper one, {model.name}"
+    fig = new_figure(9.2, 3.9, alt=title)
+    axes = fig.subplots(1, len(cached), sharey=True)
+    colors = (COLORS["materialize"], COLORS["rope"], COLORS["absorb"], COLORS["ink"])
+    for ax, tokens in zip(axes, cached, strict=True):
+        for rule, color, dash in zip(ENGINE_RULES, colors, ("-", "--", "-.", ":"), strict=True):
+            ratios = [overpay(rule.pick, model, new, tokens) for new in new_tokens]
+            ax.plot(new_tokens, ratios, dash, color=color, label=rule.name, gid=rule.name, drawstyle="steps-post")
+        ax.set(xscale="log", yscale="log", xlabel="new tokens", title=f"{tokens:,} cached tokens", ylim=(0.93, 110))
+        ax.xaxis.set_major_locator(FixedLocator([1, 16, 128, 512, 4096]))
+        equal = crossover_new_tokens(tokens, model.latent_dim, model.nope_dim, model.value_dim)
+        ax.axvline(equal, color=COLORS["neutral"], linewidth=1.0, linestyle=":", gid="equal")
+        ax.text(equal * 0.9, 100, f"equal at {equal:.1f}", ha="right", va="top", fontsize=9)
+        plain_ticks(ax.xaxis)
+        plain_ticks(ax.yaxis)
+        ax.yaxis.set_minor_formatter(NullFormatter())
+    axes[0].set(ylabel="times the cheaper path")
+    axes[0].legend(loc="upper right", bbox_to_anchor=(1.03, 0.93))
+    return fig
+
+
+class CacheExplorer(Explorer):
+    """What a token takes in each format, part by part, and how many requests a GPU then holds."""
+
+    title = "Bytes of a cached token by format, and the requests that fit on a GPU by format"
+    size = (9.4, 4.1)
+
+    def controls(self):
+        return {
+            "model": Choice("model", list(MODELS), "DeepSeek-V3"),
+            "gpu": Choice("GPU", list(MACHINES), "H200"),
+            "free_percent": Steps("% of its memory for the cache", [5, 10, 20, 30, 40, 50, 60, 70, 80, 90], 30),
+            "cached_tokens": Steps("tokens a request", powers_of_two(1024, 1 << 20), 8192),
+            "tensor_parallel": Steps("tensor parallel", [1, 2, 4, 8, 16], 8),
+        }
+
+    def setup(self, fig):
+        sizes, fits = fig.subplots(1, 2, width_ratios=[1.15, 1])
+        view = SimpleNamespace(sizes=sizes, fits=fits)
+        places = range(len(CACHE_FORMATS))
+        view.parts = {
+            name: sizes.barh(places, [1] * len(places), height=0.6, color=color, label=name)
+            for name, color in PARTS.items()
+        }
+        view.totals = [sizes.text(1, place, "", va="center", fontsize=9.5, fontweight="bold") for place in places]
+        sizes.set_yticks(places, CACHE_FORMATS)
+        sizes.set(ylim=(2.55, -0.55), xlabel="kB a token in all layers, on each GPU")
+        sizes.grid(False, axis="y")
+        sizes.locator_params(axis="x", nbins=5)
+        sizes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=4, columnspacing=0.9, handlelength=1.0)
+
+        colors = [COLORS["neutral"], *[COLORS["latent"]] * len(CACHE_FORMATS)]
+        view.requests = fits.barh(range(len(NAMES)), [1] * len(NAMES), height=0.6, color=colors)
+        view.counts = [fits.text(1, place, "", va="center", fontsize=9.5) for place in range(len(NAMES))]
+        fits.set_yticks(range(len(NAMES)), NAMES)
+        fits.set(xscale="log", xlim=(0.1, 1e5), ylim=(3.6, -0.6))
+        fits.grid(False, axis="y")
+        fits.set_xticks([1, 10, 100, 1000, 10000])
+        plain_ticks(fits.xaxis)
+        view.sizes_title = fig.text(0.012, 0.985, "", va="top", fontsize=11, fontweight="bold")
+        fig.get_layout_engine().set(rect=(0, 0, 1, 0.92))
+        return view
+
+    def update(self, view, model: str, gpu: str, free_percent: int, cached_tokens: int, tensor_parallel: int) -> None:
+        """``model`` and ``gpu`` are published names, ``free_percent`` of the GPU's memory is for the cache, each
+        request has ``cached_tokens``, and ``tensor_parallel`` GPUs share the heads."""
+        shape, free_bytes = MODELS[model], MACHINES[gpu].memory * free_percent / 100
+        totals = self._update_sizes(view, shape)
+        full = shape.num_mla_layers * full_bytes_per_token(shape, tensor_parallel)
+        counts = [
+            int(free_bytes // (full * cached_tokens)),
+            *(requests_that_fit(free_bytes, cached_tokens, shape, name, tensor_parallel) for name in CACHE_FORMATS),
+        ]
+        for bar, label, count in zip(view.requests, view.counts, counts, strict=True):
+            bar.set_width(max(count, 0.1))
+            label.set_text(f"{count:,}")
+            label.set_x(max(count, 0.1) * 1.2)
+        view.fits.set_xlabel(f"requests of {cached_tokens:,} tokens in {free_bytes / 1e9:,.1f} GB")
+        ratio = cache_values_per_token(shape).ratio
+        view.sizes_title.set_text(
+            f"{model}: {totals[0] / 1e3:,.1f} kB a token in bf16; full keys and values are {ratio:.1f} × the entry, "
+            f"{full / 1e3:,.0f} kB a GPU"
+        )
+
+    def _update_sizes(self, view, shape: Model) -> list[int]:
+        """The stacked bars of the left panel; the bytes of a token in each format."""
+        keys = shape.num_indexer_layers * indexer_bytes_per_token(shape)
+        totals = [model_bytes_per_token(shape, name) for name in CACHE_FORMATS]
+        for place, name in enumerate(CACHE_FORMATS):
+            start = 0.0
+            each = [shape.num_mla_layers * part for part in entry_bytes(shape, name)]
+            for bars, size in zip(view.parts.values(), [*each, keys], strict=True):
+                bars[place].set_x(start)
+                bars[place].set_width(size / 1e3)
+                start += size / 1e3
+            view.totals[place].set_text(f"{totals[place] / 1e3:,.1f}")
+            view.totals[place].set_x(start + 0.012 * max(totals) / 1e3)
+        view.sizes.set_xlim(0, 1.13 * max(totals) / 1e3)
+        return totals
