@@ -594,17 +594,15 @@ if torch is None or not torch.cuda.is_available():
 else:
     half = fast_half()
     sizes = ((1, S, v3.q_lora_dim), (heads, v3.q_lora_dim, n), (heads, n, L))
-    latent_q, up, down = (torch.randn(s, device="cuda", dtype=getattr(torch, half)) for s in sizes)
+    dtype, gpu = getattr(torch, half), ceilings(half, device="cuda")
+    latent_q, up, down = (torch.randn(s, device="cuda", dtype=dtype) for s in sizes)
     both = torch.bmm(up, down)
     routes = {"two products": lambda: (latent_q @ up) @ down, "merged": lambda: latent_q @ both}
     read = {"two products": up.nbytes + down.nbytes, "merged": both.nbytes}
-    gpu = ceilings(half, device="cuda")
+    print(f"{gpu.device}, {half}")
     for name, timing in time_pairs(routes).items():
         speed = read[name] / timing.low
-        print(
-            f"{gpu.device}, {half}, {name}: {read[name] / 1e6:.0f} MB in {timing.low * 1e6:.1f} µs,",
-            end=" ",
-        )
+        print(f"{name}: {read[name] / 1e6:.0f} MB in {timing.low * 1e6:.1f} µs,", end=" ")
         print(f"{speed / 1e9:,.0f} GB/s, {speed / gpu.bandwidth:.0%} of memory's ceiling")
 
 # %% [markdown]
