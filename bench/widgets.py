@@ -13,7 +13,7 @@ import time
 from record import ROOT, record
 
 from ledger import widgets
-from ledger.widgets.base import Choice, Explorer, Steps, png, style
+from ledger.widgets.base import Explorer, png, style
 
 STEPS = 30
 TARGET_MS = 100
@@ -28,8 +28,7 @@ def explorers() -> list[type[Explorer]]:
 
 def values_of(control) -> list:
     """What a control can be set to."""
-    options = control.options if isinstance(control, Choice | Steps) else [control.value]
-    return [option[1] if isinstance(option, tuple) else option for option in options]
+    return [option[1] if isinstance(option, tuple) else option for option in control.options]
 
 
 def measure(explorer: Explorer) -> dict[str, float]:

@@ -6,6 +6,8 @@ import pytest
 from nbclient import NotebookClient
 
 from ledger import case, check, exercises, hint
+from ledger.exercises import Case, Exercise, Mistake, Raises
+from ledger.judge import observe
 from ledger.judge.gate import submission_of
 from ledger.judge.notebook import CheckFailed, run_here
 from ledger.judge.run import Runner
@@ -153,3 +155,60 @@ def test_nbgrader_gets_a_number_or_an_error_for_every_check(tmp_path, monkeypatc
 def test_nbgraders_validation_sees_each_failure(tmp_path, monkeypatch):
     right, wrong, partly = run_cells(tmp_path, monkeypatch, "validate")
     assert [any(o.output_type == "error" for o in outputs) for outputs in (right, wrong, partly)] == [False, True, True]
+
+
+def made(**parts):
+    """An exercise of this test's own: double a number; 13 is to be refused."""
+    fields = dict(id="double", chapter=1, order=1, title="", checks="", points=2, difficulty=1, minutes=1)
+    cases = (
+        Case("two", make=lambda rng, dtype: {"x": 2.0}),
+        Case("zero", make=lambda rng, dtype: {"x": 0.0}),
+        Case("one", make=lambda rng, dtype: {"x": 1.0}),
+        Case("unlucky", make=lambda rng, dtype: {"x": 13.0}, raises=Raises("ValueError", ("thirteen",))),
+    )
+    oracle = parts.pop("oracle", lambda x: 2 * x)
+    return Exercise(**fields, make=None, oracle=oracle, cases=cases, hints=(), mutants=(), **parts)
+
+
+@pytest.mark.parametrize(
+    ("reply", "verdict", "message"),
+    [
+        (ValueError("not thirteen"), "passed", ""),
+        (ValueError("no"), "wrong", "the ValueError does not name thirteen"),
+        (KeyError("thirteen"), "wrong", "it raised KeyError; these inputs want a ValueError"),
+        (26.0, "wrong", "it returned a value; these inputs want a ValueError"),
+    ],
+)
+def test_inputs_that_are_to_be_refused(reply, verdict, message):
+    def double(x):
+        if x == 13 and isinstance(reply, Exception):
+            raise reply
+        return 2 * x
+
+    result = run_here(made(), double, 1)
+    assert (result.cases[3].verdict, result.points) == (verdict, 2 if verdict == "passed" else 1.5)
+    assert message in result.cases[3].message
+
+
+def test_a_known_mistake_must_fit_the_cases_that_passed_too():
+    """Squaring is right at 2 and 0 and wrong at 1; an answer that is wrong at 0 as well made another mistake."""
+    squared = Mistake("squared", "the number is squared", lambda x: x**2)
+    answers = (lambda x: x**2 if x != 13 else unlucky(), lambda x: [1.0, x**2][x > 0] if x != 13 else unlucky())
+
+    def unlucky():
+        raise ValueError("thirteen")
+
+    first, second = (run_here(made(mistakes=(squared,)), answer, 1) for answer in answers)
+    assert first.message == "squared: the number is squared"
+    assert "squared" not in second.message
+    always = Mistake("always 1", "1, whatever comes in", lambda x: 1.0)
+    third = run_here(made(mistakes=(always,)), answers[0], 1)
+    assert "always 1" not in third.message
+
+
+def test_an_answer_that_counts_slowly_keeps_what_it_had_counted(monkeypatch):
+    """One key at a time spends too much however soon counting is given up."""
+    monkeypatch.setattr(observe, "FURTHER_SECONDS", 0.4)
+    exercise = exercises.get("attend_absorbed")
+    [mutant] = [m for m in exercise.mutants if m.answer.__name__ == "one_key_at_a_time"]
+    assert "too many multiply-adds" in run_here(exercise, mutant.answer, 5).message

@@ -112,3 +112,15 @@ def test_strings_bools_and_none():
     assert difference(None, None) is None
     assert "wanted 'absorb'" in said("materialize", "absorb")
     assert difference(1, True) is not None
+
+
+@pytest.mark.parametrize("got", [0.0, -1e30, 1e308, np.inf, np.nan])
+def test_nothing_is_near_an_infinity(got):
+    want = np.array([3.0, -np.inf])
+    assert said(np.array([3.0, got]), want)
+    assert difference(np.array([3.0, -np.inf]), want) is None
+
+
+def test_a_numpy_string_is_a_string():
+    assert difference(np.str_("absorb"), "absorb") is None
+    assert "wanted 'absorb'" in said(np.str_("materialize"), "absorb")

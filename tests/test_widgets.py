@@ -69,8 +69,8 @@ class Ceilings:
     [
         # 2·1·1024·1024 FLOP over 4·(1024 + 1024² + 1024) bytes: on the slope, so intensity × 10 GB/s.
         (1, 1024, 1024, 2097152 / 4202496, 10e9 * 2097152 / 4202496),
-        # 2·1024³ over 4·3·1024²: far right of the ridge at 10.
-        (1024, 1024, 1024, 1024 / 6, 100e9),
+        # 2·256·1024² over 4·(2·256·1024 + 1024²): far right of the ridge at 10.
+        (256, 1024, 1024, 256 / 3, 100e9),
     ],
 )
 def test_three_numbers_puts_the_points_where_the_numbers_say(rows, inner, cols, intensity, bound):
@@ -103,6 +103,10 @@ def test_short_numbers(number, unit, text):
 def test_unknown_values_are_refused():
     with pytest.raises(ValueError, match=r"new_token.*cached_tokens"):
         KeysExplorer().figure(new_token=3)
+    with pytest.raises(ValueError, match="new_tokens cannot be 3; the choices are: 1, 2, 4"):
+        KeysExplorer().figure(new_tokens=3)
+    with pytest.raises(ValueError, match="DeepSeek-V3"):
+        KeysExplorer().figure(model="GPT")
 
 
 LANES = [

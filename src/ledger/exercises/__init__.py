@@ -4,9 +4,9 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
-from ledger.exercises.base import Budget, Case, Exercise, Forbidden, Mistake, Mutant
+from ledger.exercises.base import Budget, Case, Exercise, Forbidden, Mistake, Mutant, Raises
 
-__all__ = ["Budget", "Case", "Exercise", "Forbidden", "Mistake", "Mutant", "get", "ids", "registry"]
+__all__ = ["Budget", "Case", "Exercise", "Forbidden", "Mistake", "Mutant", "Raises", "get", "ids", "registry"]
 
 
 @cache

@@ -14,11 +14,20 @@ Make = Callable[..., dict[str, Any]]
 
 
 @dataclass(frozen=True)
+class Raises:
+    """What the answer must raise: the name of the exception's type, and words that its message must hold."""
+
+    error: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Case:
     """One set of inputs: named sizes, and values drawn from a seed that changes on every run.
 
     ``layout="strided"`` hands every array over non-contiguous and read-only. ``make`` replaces the exercise's own
-    ``make`` for this case: ``make(rng, dtype, **dims)``.
+    ``make`` for this case: ``make(rng, dtype, **dims)``. With ``raises`` the inputs are to be refused, and no oracle is
+    asked.
     """
 
     name: str
@@ -26,6 +35,7 @@ class Case:
     dtype: str = "float64"
     layout: str = "plain"
     make: Make | None = None
+    raises: Raises | None = None
 
 
 @dataclass(frozen=True)

@@ -42,10 +42,16 @@ def difference(
         return sequence_difference(got, want, place, names)
     if isinstance(want, dict):
         return mapping_difference(got, want, place)
+    if isinstance(want, str) and isinstance(got, str):
+        got = str(got)  # NumPy's strings are strings
     if isinstance(want, bool | str) or want is None:
         agree = got is want if want is None else type(got) in (type(want), np.bool_) and got == want
         return None if agree else Difference(f"{place or 'the result'} is {show(got)}; wanted {show(want)}")
     return number_difference(got, want, place, absolute)
+
+
+#: Which dtype a result has, as messages say it.
+DTYPE_RULE = "the dtype of the floating inputs (float64 where there are none)"
 
 
 def array_difference(got: Any, want: np.ndarray, place: str) -> Difference | None:
@@ -61,8 +67,8 @@ def array_difference(got: Any, want: np.ndarray, place: str) -> Difference | Non
         return Difference(f"{name} has shape {got.shape}; wanted {want.shape}", (row,))
     shape = ("shape", f"{of}{got.shape}, as wanted")
     if got.dtype != want.dtype:
-        row = ("dtype", f"{of}{got.dtype}; wanted {want.dtype}, the dtype of the inputs")
-        return Difference(f"{name} has dtype {got.dtype}; wanted {want.dtype}, the dtype of the inputs", (shape, row))
+        row = ("dtype", f"{of}{got.dtype}; wanted {want.dtype}, {DTYPE_RULE}")
+        return Difference(f"{name} has dtype {got.dtype}; wanted {want.dtype}, {DTYPE_RULE}", (shape, row))
     if want.dtype.kind not in "fc":
         wrong = got != want
         error = np.abs(got.astype(float) - want.astype(float))
@@ -74,7 +80,8 @@ def array_difference(got: Any, want: np.ndarray, place: str) -> Difference | Non
         allowed = tolerance * float(np.max(np.abs(right[np.isfinite(right)]), initial=0.0))
         with np.errstate(invalid="ignore", over="ignore"):
             error = np.abs(got.astype(wide) - right)
-            close = error <= allowed + tolerance * np.abs(right)
+            # Nothing is near an infinity: only itself will do.
+            close = np.isfinite(right) & (error <= allowed + tolerance * np.abs(right))
         wrong = ~(close | (got == want) | (np.isnan(got) & np.isnan(want)))
     if not wrong.any():
         return None

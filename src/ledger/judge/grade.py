@@ -11,9 +11,16 @@ from ledger.judge.compare import Difference, difference, show
 from ledger.judge.mistakes import Wrong, recognise
 from ledger.judge.outcome import Call, Outcome
 from ledger.judge.verdicts import CaseResult, ExerciseResult
+from ledger.models import Model
 
 #: Bytes that Python itself may need beside the arrays of an answer whose memory is judged.
 PEAK_SLACK = 64 * 1024
+
+#: What a case line says of a model.
+MODEL_SIZES = (
+    *("latent_dim", "nope_dim", "rope_dim", "value_dim", "num_heads"),
+    *("num_mla_layers", "num_indexer_layers", "index_dim"),
+)
 
 _STOPPED = {
     "timeout": "did not finish in time: is there a loop that never ends, or one over every element?",
@@ -50,6 +57,8 @@ def counted_case(exercise: Exercise) -> Case | None:
 def grade_case(exercise: Exercise, case: Case, seed: int, call: Call, outcome: Outcome) -> CaseResult | Wrong:
     """The verdict of one case with the message that a learner reads; a wrong value is kept, to be seen with others."""
     rows = head(exercise, case, seed, call)
+    if case.raises is not None and outcome.kind in ("returned", "raised") and outcome.error != "NotImplementedError":
+        return refused(case, outcome, rows)
     if outcome.kind != "returned":
         return stopped(exercise, case, outcome, rows)
     args = tuple(call.args.values())
@@ -70,6 +79,21 @@ def grade_case(exercise: Exercise, case: Case, seed: int, call: Call, outcome: O
     return CaseResult(case.name, "passed")
 
 
+def refused(case: Case, outcome: Outcome, rows: list) -> CaseResult:
+    """The verdict of a case whose inputs the statement wants refused."""
+    wanted = case.raises
+    if outcome.kind == "raised" and outcome.error == wanted.error:
+        missing = [word for word in wanted.names if word not in outcome.message]
+        if not missing:
+            return CaseResult(case.name, "passed")
+        message = f"the {wanted.error} does not name {', '.join(missing)}: its message must say what to use instead"
+    elif outcome.kind == "raised":
+        message = f"it raised {outcome.error}; these inputs want a {wanted.error}"
+    else:
+        message = f"it returned a value; these inputs want a {wanted.error}"
+    return CaseResult(case.name, "wrong", message, (*rows, ("happened", message)))
+
+
 def head(exercise: Exercise, case: Case, seed: int, call: Call) -> list[tuple[str, str]]:
     """What was checked, and on which inputs."""
     return [("checked", exercise.checks), ("case", describe(case, call.args, seed))]
@@ -85,10 +109,18 @@ def wrong_case(exercise: Exercise, rows: list, case: Case, outcome: Outcome, wro
 
 def describe(case: Case, inputs: dict[str, Any], seed: int) -> str:
     """The case by name, its sizes and what is special about its inputs, and the seed that makes it again."""
-    numbers = {name: value for name, value in inputs.items() if isinstance(value, int | float)}
-    sizes = ", ".join(f"{name}={size}" for name, size in (case.dims or numbers).items())
+    told = dict(case.dims) | {name: value for name, value in inputs.items() if name not in case.dims}
+    sizes = ", ".join(f"{name}={short(value)}" for name, value in told.items() if short(value))
     special = [case.dtype] * (case.dtype != "float64") + ["non-contiguous, read-only"] * (case.layout == "strided")
     return "; ".join([f'"{case.name}"', *([sizes] if sizes else []), *special, f"seed {seed}"])
+
+
+def short(value: Any) -> str:
+    """A value of one word, or a model by the sizes that set its attention apart; nothing for an array."""
+    if isinstance(value, Model):
+        sizes = {name: getattr(value, name) for name in MODEL_SIZES}
+        return f"Model({', '.join(f'{name}={size}' for name, size in sizes.items() if size)})"
+    return f"{value}" if value is None or isinstance(value, bool | int | float | str) else ""
 
 
 def stopped(exercise: Exercise, case: Case, outcome: Outcome, rows: list) -> CaseResult:
@@ -135,7 +167,8 @@ def touched(exercise: Exercise, outcome: Outcome) -> list[tuple[str, str]]:
 def over_budget(exercise: Exercise, case: Case, outcome: Outcome, want: Any) -> Difference | None:
     """How the counted call broke the budget, or None. Code that left the counted arrays is judged on its memory."""
     counts, budget = counts_of(outcome), exercise.budget
-    if counts is not None and difference(outcome.counted_value, want, absolute=exercise.absolute):
+    whole = counts is not None and not late(outcome)
+    if whole and difference(outcome.counted_value, want, absolute=exercise.absolute):
         return Difference("called twice with the same inputs, your function gave two different results")
     if budget is None:
         return None
@@ -149,18 +182,24 @@ def over_budget(exercise: Exercise, case: Case, outcome: Outcome, want: Any) -> 
             "not counted: your function works on plain arrays, but it failed on the same arrays while they counted"
         )
         return Difference(message, (allowed, ("happened", outcome.uncounted or "its counts could not be read")))
-    if counts is not None and was_counted(counts, exercise.least_macs(**case.dims)):
+    if whole and was_counted(counts, exercise.least_macs(**case.dims)):
         return None
+    why = "counting your function took too long" if late(outcome) else "your code left the arrays that the judge counts"
     limit = 8 * budget.peak_values(**case.dims) + PEAK_SLACK
     if outcome.peak is None and outcome.uncounted == "timeout":
         return None  # in a browser there is no process beside this one that could measure for longer
     if outcome.peak is None:
-        message = "your code left the arrays that the judge counts, and its memory could not be measured either"
+        message = f"{why}, and its memory could not be measured either"
         return Difference(message, (allowed, ("happened", outcome.uncounted)))
     if outcome.peak > limit:
-        message = f"your code left the arrays that the judge counts, and held {outcome.peak:,} bytes at its height"
+        message = f"{why}, and it held {outcome.peak:,} bytes at its height"
         return Difference(message, (allowed, ("memory", f"{outcome.peak:,} bytes; at most {limit:,} are allowed")))
     return None
+
+
+def late(outcome: Outcome) -> bool:
+    """Whether counting ran out of time: its counts, if there are any, are of a part of the call."""
+    return outcome.counted_value is None and "timeout" in outcome.uncounted
 
 
 def counts_of(outcome: Outcome) -> Counts | None:
@@ -206,7 +245,12 @@ def grade(exercise: Exercise, seed: int, calls: list[Call], outcomes: list[Outco
     met = list(zip(exercise.cases, calls, outcomes, strict=True))
     cases = [grade_case(exercise, case, seed, call, outcome) for case, call, outcome in met]
     with np.errstate(all="ignore"):
-        mistake = recognise(exercise, [case for case in cases if isinstance(case, Wrong)])
+        rights = [
+            Wrong(tuple(call.args.values()), outcome.value, outcome.value)
+            for (case, call, outcome), result in zip(met, cases, strict=True)
+            if isinstance(result, CaseResult) and result.verdict == "passed" and case.raises is None
+        ]
+        mistake = recognise(exercise, [case for case in cases if isinstance(case, Wrong)], rights)
     for i, (case, call, outcome) in enumerate(met):
         if isinstance(cases[i], Wrong):
             rows = head(exercise, case, seed, call)
@@ -247,8 +291,8 @@ def ledger_line(exercise: Exercise, outcomes: list[Outcome]) -> dict:
     predicted = exercise.least_macs(**case.dims)
     line = {"case": case.name, "predicted_macs": int(predicted)}
     counts = counts_of(outcome)
-    if counts is None:
-        return {**line, "counted": False}
+    if counts is None or late(outcome):
+        return {**line, "counted": False, "late": late(outcome)}
     return {
         **line,
         "counted": bool(was_counted(counts, predicted)),
@@ -266,7 +310,8 @@ def say_counts(counts: dict) -> str:
         return ""
     predicted = counts["predicted_macs"]
     if not counts["counted"]:
-        return f"formula {show(predicted)} multiply-adds; not counted: the code left the counted arrays"
+        why = "counting took too long" if counts.get("late") else "the code left the counted arrays"
+        return f"formula {show(predicted)} multiply-adds; not counted: {why}"
     match = "as the formula says" if counts["macs"] == predicted else f"the formula says {show(predicted)}"
     moved = counts["bytes_read"] + counts["bytes_written"]
     return f"counted {show(counts['macs'])} multiply-adds, {match}; {show(moved)} bytes moved"

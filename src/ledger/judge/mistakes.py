@@ -12,22 +12,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ledger.exercises import Exercise, Mistake
-from ledger.judge.compare import TOLERANCE, difference, show
+from ledger.judge.compare import DTYPE_RULE, TOLERANCE, difference, show
 
 
 class Wrong(NamedTuple):
-    """A wrong value: the arguments of the case, what came back, and what was wanted."""
+    """A value beside the wanted one: the arguments of the case, what came back, and what was wanted."""
 
     args: tuple
     got: Any
     want: Any
 
 
-def recognise(exercise: Exercise, wrongs: list[Wrong]) -> Mistake | None:
-    """The known mistake that explains all of ``wrongs``, or None."""
+def recognise(exercise: Exercise, wrongs: list[Wrong], rights: list[Wrong] = ()) -> Mistake | None:
+    """The known mistake that explains all of ``wrongs``, or None. One of the exercise's own must also give the right
+    values of ``rights``, the cases that passed: where there are few values to return, chance makes many agree."""
     if not wrongs:
         return None
-    own = (mistake for mistake in exercise.mistakes if explains(mistake, wrongs))
+    own = (mistake for mistake in exercise.mistakes if explains(mistake, wrongs) and allows(mistake, rights))
     found = [dict(reversed([(name, says) for name, says, value in common(w) if agrees(w.got, value)])) for w in wrongs]
     shared = (Mistake(name, says, None) for name, says in reversed(found[0].items()) if all(name in f for f in found))
     return next(own, None) or next(shared, None)
@@ -45,6 +46,18 @@ def explains(mistake: Mistake, wrongs: list[Wrong]) -> bool:
             return False
         made += 1
     return made > 0
+
+
+def allows(mistake: Mistake, rights: list[Wrong]) -> bool:
+    """Whether code with this mistake returns the right value in every case of ``rights`` that it can compute."""
+    for args, _, want in rights:
+        try:
+            value = mistake.value(*args)
+        except Exception:
+            continue
+        if difference(value, want) is not None:
+            return False
+    return True
 
 
 def agrees(got: Any, value: Any) -> bool:
@@ -79,7 +92,7 @@ def common_arrays(got: np.ndarray, want: np.ndarray) -> Iterator[tuple[str, str,
     if got.shape != want.shape:
         return
     if got.dtype != want.dtype:
-        says = f"the values are right; the result must be {want.dtype}, as the inputs are"
+        says = f"the values are right; the result must be {want.dtype}, {DTYPE_RULE}"
         yield "another dtype", says, want
     masked = np.isneginf(got) & np.isfinite(want)
     if masked.any() and not masked.all():

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ledger.count import count, peak_bytes
+from ledger.count import count, counting, peak_bytes, unwrap
 from ledger.judge.guard import Spent
 from ledger.judge.outcome import Call, Line, Outcome, Unsupported
 
@@ -70,12 +70,19 @@ def call_plain(function: Callable[..., Any], call: Call) -> Outcome:
 
 
 def call_counted(function: Callable[..., Any], call: Call, seconds: float | None = None) -> Outcome:
-    """The counts of one call on counted arrays; without a limit of ``seconds``, somebody else must end it."""
+    """The counts of one call on counted arrays; without a limit of ``seconds``, somebody else must end it.
+
+    A call whose time is up leaves what it had counted till then, and no value: a count is never too high.
+    """
 
     def run(*args: Any) -> Outcome:
-        with time_limit(seconds):
-            value, counts = count(function, *args)
-        return Outcome("returned", counts=counts.to_dict(), counted_value=simplify(value)[0])
+        with counting() as counts:
+            try:
+                with time_limit(seconds):
+                    value, _ = count(function, *args)
+            except TooSlow:
+                return Outcome("returned", counts=counts.to_dict(), uncounted="timeout")
+        return Outcome("returned", counts=counts.to_dict(), counted_value=simplify(unwrap(value))[0])
 
     return _further(run, call)
 

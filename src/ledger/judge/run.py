@@ -360,7 +360,9 @@ class Session:
     def _call(self, number: int, call: Call, how: str) -> Outcome:
         """Send one call, ``plain`` or a further one, and take its outcome."""
         self._stage = "call"
-        message, leaves = {"number": number, "how": how}, []
+        # Counting ends itself before the judge ends it, and so keeps what it counted.
+        ends_itself = {"seconds": 0.75 * self.job.count_seconds} if how == "counted" else {}
+        message, leaves = {"number": number, "how": how, **ends_itself}, []
         if number not in self._worker.kept:
             try:
                 message["call"], leaves = wire.call_to_wire(call)

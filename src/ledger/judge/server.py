@@ -263,7 +263,7 @@ def run_job(function: str, cells: list[Cell], reader: wire.FrameReader) -> NoRet
                     kept[number] = call
             else:
                 call = kept[number]
-            reply = reply_to(number, answer(loaded.function, call, how))
+            reply = reply_to(number, answer(loaded.function, call, how, frame.message.get("seconds")))
         except MemoryError:
             reserve.close()
             reply = reply_to(number, Outcome("memory", error="MemoryError"))
@@ -273,10 +273,11 @@ def run_job(function: str, cells: list[Cell], reader: wire.FrameReader) -> NoRet
     os._exit(0)
 
 
-def answer(function: Any, call: Call, how: str) -> Outcome:
-    """One call, ``plain`` or a further one; a KeyboardInterrupt of the answer's own is an exception like any other."""
+def answer(function: Any, call: Call, how: str, seconds: float | None) -> Outcome:
+    """One call, ``plain`` or a further one with its time; a KeyboardInterrupt of the answer's own is an exception like
+    any other."""
     try:
-        return call_plain(function, call) if how == "plain" else FURTHER[how](function, call)
+        return call_plain(function, call) if how == "plain" else FURTHER[how](function, call, seconds)
     except KeyboardInterrupt as error:
         return raised(error)
 

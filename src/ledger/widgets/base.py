@@ -206,8 +206,8 @@ class Explorer:
     title = ""
     size = (8.2, 4.2)
 
-    def controls(self) -> Mapping[str, Any]:
-        """The controls by the name of the value that they set: ``Choice``, ``Steps`` or ready ipywidgets."""
+    def controls(self) -> "Mapping[str, Choice | Steps]":
+        """The controls by the name of the value that they set: ``Choice`` or ``Steps``."""
         raise NotImplementedError
 
     def setup(self, fig) -> Any:
@@ -225,10 +225,15 @@ class Explorer:
     def figure(self, **values):
         """The figure for ``values``; a control that is not named keeps its first value, or follows one that is.
 
-        Raises ValueError for a name that is no control.
+        Raises ValueError for a name that is no control, and for a value that its control does not offer.
         """
-        if unknown := values.keys() - self.controls().keys():
-            raise ValueError(f"{type(self).__name__} has no {sorted(unknown)}; it has: {', '.join(self.controls())}")
+        controls = self.controls()
+        if unknown := values.keys() - controls.keys():
+            raise ValueError(f"{type(self).__name__} has no {sorted(unknown)}; it has: {', '.join(controls)}")
+        for name, value in values.items():
+            offered = [option[1] if isinstance(option, tuple) else option for option in controls[name].options]
+            if value not in offered:
+                raise ValueError(f"{name} cannot be {value!r}; the choices are: {', '.join(map(str, offered))}")
         fig, view, first = self._first_view()
         for name, value in values.items():
             first |= self.follow(name, value)
@@ -265,10 +270,7 @@ class Explorer:
             display(figure)
             return
 
-        controls = {
-            name: control.widget() if hasattr(control, "widget") else control
-            for name, control in self.controls().items()
-        }
+        controls = {name: control.widget() for name, control in self.controls().items()}
         for control in controls.values():
             control.style.description_width = "initial"
             control.layout.width = "330px"
