@@ -107,6 +107,7 @@ COURSE = {
     "softmax_scale",
     5: "materialize_macs absorb_macs crossover_new_tokens crossover_limit crossover_causal pick_path",
     6: "cache_values_per_token cache_bytes_per_token tokens_that_fit requests_that_fit merge_chunked_context",
+    7: "online_softmax_step split_plan gather_pages arithmetic_intensity roofline_seconds",
 }
 
 

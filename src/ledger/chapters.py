@@ -20,5 +20,6 @@ CHAPTERS = (
     Chapter(4, "ch04_rope", "RoPE does not absorb"),
     Chapter(5, "ch05_crossover", "cost and crossover"),
     Chapter(6, "ch06_cache", "cache, capacity, which path when"),
+    Chapter(7, "ch07_decode_kernel", "a decode kernel"),
 )
 TITLES = {chapter.number: chapter.title for chapter in CHAPTERS}

@@ -1,0 +1,51 @@
+"""Times that others have published, which lessons set beside predictions. None of them was measured by this course.
+
+Source of the decode kernels on an H200: ai-dynamo/aiconfigurator@095f58a51c4c (Apache-2.0), h200_sxm, the generation
+tables of SGLang 0.5.14 (FlashAttention 3) and TensorRT-LLM 1.3.0rc20: the attention kernel of one layer, absorbed, over
+a bf16 cache of latent 512 and rope 64, one new token a request.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ledger.account.roofline import decode_work
+from ledger.machines import Machine, machine
+
+#: Cached tokens of a request, for the times below.
+CACHED_TOKENS = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+#: Microseconds by kernel, heads and requests, one for each of ``CACHED_TOKENS``.
+DECODE_H200: Mapping[tuple[str, int, int], tuple[float, ...]] = {
+    ("FlashAttention 3", 16, 1): (16.46, 17.11, 18.99, 21.74, 24.61, 29.12, 45.15, 64.59),
+    ("FlashAttention 3", 64, 1): (18.33, 19.12, 21.74, 24.21, 27.92, 40.87, 51.21, 71.02),
+    ("FlashAttention 3", 128, 1): (19.51, 20.31, 21.7, 26.36, 33.87, 48.27, 63.93, 95.96),
+    ("FlashAttention 3", 16, 64): (37.78, 55.4, 92.08, 160.77, 292.78, 562.95, 1103.05, 2269.04),
+    ("FlashAttention 3", 64, 64): (49.51, 68.22, 103.92, 173.19, 309.89, 587.66, 1145.29, 2278.81),
+    ("FlashAttention 3", 128, 64): (48.21, 76.17, 134.1, 251.35, 478.25, 943.37, 1929.92, 4069.6),
+    ("TensorRT-LLM", 16, 64): (39.29, 56.35, 90.88, 156.38, 294.31, 557.37, 1088.39, 2137.56),
+    ("TensorRT-LLM", 64, 64): (50.85, 68.51, 103.25, 169.24, 315.92, 580.89, 1111.72, 2166.93),
+    ("TensorRT-LLM", 128, 64): (50.58, 79.48, 134.41, 249.78, 479.33, 914.38, 1767.54, 3540.42),
+}
+
+
+def decode_h200(kernel: str, num_heads: int, requests: int) -> dict[int, float]:
+    """Seconds of ``kernel`` on an H200 by the cached tokens of each request; a ValueError names what there is."""
+    if (kernel, num_heads, requests) not in DECODE_H200:
+        rows = "; ".join(f"{k}, {heads} heads, {batch} requests" for k, heads, batch in DECODE_H200)
+        raise ValueError(f"no times of {kernel!r} for {num_heads} heads and {requests} requests; there are: {rows}")
+    times = DECODE_H200[kernel, num_heads, requests]
+    return {tokens: us / 1e6 for tokens, us in zip(CACHED_TOKENS, times, strict=True)}
+
+
+def reached_h200() -> Machine:
+    """The H200 as FlashAttention 3 used it at 64 requests of 65,536 tokens: the bandwidth that 16 heads reached, and
+    the bf16 rate that 128 heads did."""
+    cached, requests = 65536, 64
+    few, many = (decode_h200("FlashAttention 3", heads, requests)[cached] for heads in (16, 128))
+    work = decode_work(requests * cached, 128, 1, 512, 64, 1152)
+    return replace(
+        machine("H200"),
+        name="H200, as reached",
+        bandwidth=work.bytes / few,
+        flops={"bf16": work.flops / many},
+        source="this module's times",
+    )
