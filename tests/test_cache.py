@@ -97,6 +97,7 @@ def test_the_bytes_are_those_of_a_packed_entry(name, cache_format):
     [
         lambda: cache.cache_bytes_per_token(V3, "fp8"),
         lambda: cache.tokens_that_fit(1e9, V3, "fp8"),
+        lambda: cache.entry_bytes(V3, ["bf16_mla"]),
         lambda: formats.round_entry(np.ones((1, 2)), np.ones((1, 1)), "fp8"),
     ],
 )
@@ -114,6 +115,12 @@ def test_what_an_indexer_adds():
     added = cache.model_bytes_per_token(glm, "fp8_ds_mla") - 78 * 656
     assert added == 21 * 132
     assert added / (78 * 656) == pytest.approx(0.054, abs=5e-4)
+
+
+def test_an_indexers_key_is_as_wide_as_the_model_says():
+    shape = replace(model("GLM-5.2"), index_dim=96, num_indexer_layers=5, num_mla_layers=7)
+    assert cache.indexer_bytes_per_token(shape) == 96 + 4
+    assert cache.model_bytes_per_token(shape, "fp8_plain_mla") == 7 * 576 + 5 * 100
 
 
 @pytest.mark.parametrize(
@@ -162,21 +169,27 @@ def test_counts_are_whole_and_exact():
 
 
 @pytest.mark.parametrize(
-    ("name", "ask"),
+    ("says", "ask"),
     [
-        ("free_bytes", lambda: cache.tokens_that_fit(0, V3, "bf16_mla")),
-        ("tensor_parallel", lambda: cache.tokens_that_fit(1, V3, "bf16_mla", 0)),
-        ("cached_tokens", lambda: cache.requests_that_fit(1, 0, V3, "bf16_mla")),
+        ("free_bytes is 0", lambda: cache.tokens_that_fit(0, V3, "bf16_mla")),
+        ("free_bytes is inf", lambda: cache.tokens_that_fit(math.inf, V3, "bf16_mla")),
+        ("free_bytes is nan", lambda: cache.requests_that_fit(math.nan, 1, V3, "bf16_mla")),
+        ("tensor_parallel is 0", lambda: cache.tokens_that_fit(1, V3, "bf16_mla", 0)),
+        ("tensor_parallel is 1.5", lambda: cache.tokens_that_fit(1, V3, "bf16_mla", 1.5)),
+        ("tensor_parallel is 0", lambda: cache.full_bytes_per_token(V3, 0)),
+        ("tensor_parallel is -1", lambda: cache.full_bytes_per_token(V3, -1)),
+        ("cached_tokens is 0", lambda: cache.requests_that_fit(1, 0, V3, "bf16_mla")),
     ],
 )
-def test_sizes_must_be_positive(name, ask):
-    with pytest.raises(ValueError, match=f"{name} is 0"):
+def test_sizes_that_make_no_sense_are_named(says, ask):
+    with pytest.raises(ValueError, match=f"{says}; it must be"):
         ask()
 
 
 def test_full_caches_are_shared_out_by_heads():
     assert [cache.full_bytes_per_token(V3, n) for n in (1, 8, 128)] == [81_920, 10_240, 640]
     assert cache.full_bytes_per_token(model("GLM-4.7-Flash"), 16) == 2 * 2 * 512  # 20 heads: two on the fullest GPU
+    assert cache.full_bytes_per_token(V3, 8, bytes_per_value=1) == 5_120
 
 
 # What engines choose
@@ -262,6 +275,16 @@ def test_bf16_agrees_with_torch_bit_by_bit():
     assert np.isnan(formats.round_bf16(np.array(np.nan)))
 
 
+def test_bf16_at_both_ends_of_its_range():
+    """Its largest finite number and the tie to 2^128 above it; steps of 2^-133 below 2^-126."""
+    largest = 2.0**127 * (2 - 2**-7)
+    tie = 2.0**127 * (2 - 2**-8)
+    found = formats.round_bf16(np.array([np.nextafter(tie, 0), tie, -tie, 2.0**128]))
+    assert found.tolist() == [largest, math.inf, -math.inf, math.inf]
+    small = np.array([0.5, 0.75, 1.5, 2.5, 127.5]) * 2.0**-133
+    assert (formats.round_bf16(small) / 2.0**-133).tolist() == [0, 1, 2, 2, 128]
+
+
 @pytest.mark.parametrize("rounding", [formats.round_bf16, formats.round_e4m3, formats.round_tiles])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rounding_keeps_dtype_shape_and_input(rounding, dtype):
@@ -270,7 +293,21 @@ def test_rounding_keeps_dtype_shape_and_input(rounding, dtype):
     assert rounding(x).dtype == dtype
     assert rounding(x).shape == x.shape
     assert np.array_equal(x, before)
-    assert rounding(x[:, :0]).shape == (3, 0)
+    empty = x[:, :0]
+    assert rounding(empty).shape == (3, 0)
+    assert rounding(empty) is not empty
+
+
+@pytest.mark.parametrize("rounding", [formats.round_bf16, formats.round_e4m3, formats.round_tiles])
+def test_integers_are_not_rounded(rounding):
+    with pytest.raises(ValueError, match="x is of int64; make it floating"):
+        rounding(np.arange(3))
+
+
+@pytest.mark.parametrize("codes", [-1, np.array([-1]), np.array([1.0])])
+def test_codes_are_bytes(codes):
+    with pytest.raises(ValueError, match="make them uint8"):
+        formats.dequantize_e4m3(codes)
 
 
 def test_a_tile_is_scaled_by_its_own_largest_value():
@@ -285,6 +322,27 @@ def test_a_tile_is_scaled_by_its_own_largest_value():
     assert formats.round_tiles(np.zeros((1, 4))).tolist() == [[0, 0, 0, 0]]
 
 
+def test_the_scale_of_a_tile_is_an_fp32_number():
+    """It is stored in 4 bytes: 1/448 is no such number, so that the largest value of a tile comes back almost."""
+    back = formats.round_tiles(np.array([[1.0, -0.5]]))
+    assert back.tolist() == [[448 * float(np.float32(1 / 448)), -224 * float(np.float32(1 / 448))]]
+    assert back[0, 0] != 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_tiles_of_any_magnitude_come_back(dtype):
+    with np.errstate(all="raise"):
+        for size in (1e-30, 1e-3, 1e30, 3e38):
+            assert formats.round_tiles(np.array([[size, 0]], dtype)) == pytest.approx(np.array([[size, 0]]), rel=1e-6)
+    least, most = (float(limit) for limit in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
+    # under the least scale, in steps of 2^-9 of it: 2.3e-41
+    assert formats.round_tiles(np.array([1e-44, -1e-40, 0], dtype)).tolist() == [0, -4 * 2.0**-9 * least, 0]
+    assert formats.round_tiles(np.array([1e60, -1.0])).tolist() == [448 * most, 0]
+    mixed = formats.round_tiles(np.array([np.nan, 2, 1], dtype))
+    assert np.isnan(mixed[0])
+    assert mixed[1:] == pytest.approx([2, 1], rel=1e-6)
+
+
 def test_an_entry_is_rounded_as_its_format_says():
     rng = np.random.default_rng(4)
     latents, k_rope = rng.standard_normal((5, 200)), 1000 * rng.standard_normal((5, 8))
@@ -297,6 +355,15 @@ def test_an_entry_is_rounded_as_its_format_says():
     assert np.abs(read["fp8_plain_mla"][1]).max() == 448
     scaled = formats.round_entry(latents, k_rope, "fp8_plain_mla", scale=16.0)
     assert scaled[1] == pytest.approx(k_rope, rel=2**-4)
+    halves = [a.astype(np.float32) for a in (latents, k_rope)]
+    for name, scale in itertools.product(cache.CACHE_FORMATS, (16.0, np.float64(16))):
+        assert {part.dtype for part in formats.round_entry(*halves, name, scale)} == {np.dtype("float32")}
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf])
+def test_a_scale_must_be_positive_and_finite(scale):
+    with pytest.raises(ValueError, match=f"scale is {scale}"):
+        formats.round_entry(np.ones((1, 2)), np.ones((1, 1)), "fp8_plain_mla", scale)
 
 
 @pytest.mark.parametrize(("rounding", "bits"), [(formats.round_bf16, 7), (formats.round_e4m3, 3)])
@@ -395,6 +462,21 @@ def test_an_empty_context_and_its_dtype():
     assert np.isneginf(lse).all()
     outputs, lses = chunked.parts(queries, entries, 5, 4, 1.0)
     assert (outputs.shape, lses.shape) == ((0, 2, 3, 4), (0, 2, 3))
+    assert (outputs.dtype, lses.dtype) == (np.float32, np.float32)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_parts_keep_the_dtype(dtype):
+    queries, entries = (a.astype(dtype) for a in drawn(2, 5, 3, 4, 2))
+    made = chunked.parts(queries, entries, 2, 4, 1.0)
+    assert {part.dtype.name for part in [*made, *values.merge_partials(*made)]} == {dtype}
+
+
+@pytest.mark.parametrize("chunk", [0, -1, 2.0])
+@pytest.mark.parametrize("read", [chunked.merge_chunked_context, chunked.parts])
+def test_a_chunk_has_a_token_at_least(read, chunk):
+    with pytest.raises(ValueError, match=f"chunk is {chunk}; it must be a whole number, 1 or more"):
+        read(*drawn(2, 5, 3, 4, 2), chunk, 4, 1.0)
 
 
 def online(queries, cache, chunk, latent_dim, scale):
@@ -501,44 +583,80 @@ def test_the_extreme_scores_reach_the_ends():
 
 
 def bars(axes):
-    """The bars of each container with a label, as (start, width)."""
-    return {c.get_label(): [(bar.get_x(), bar.get_width()) for bar in c] for c in axes.containers}
+    """The bars of each part of an entry, as (start, width): those of the chosen model, and of the one beside it."""
+    drawn = [[(bar.get_x(), bar.get_width()) for bar in container] for container in axes.containers]
+    return [dict(zip(pictures.PARTS, half, strict=True)) for half in (drawn[:4], drawn[4:])]
 
 
-def test_the_explorer_stacks_a_tokens_bytes():
-    sizes, _ = pictures.CacheExplorer().figure(model="GLM-5.2").axes
-    drawn = bars(sizes)
+def requests(fig):
+    """The counts of requests by row, as drawn and as written: of the chosen model, and of the one beside it."""
+    fits = fig.axes[1]
+    written = [text.get_text() for text in fits.texts]
+    return [(list(dots.get_xdata()), written[4 * i : 4 * i + 4]) for i, dots in enumerate(fits.lines)]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_explorer_stacks_a_tokens_bytes(place):
+    sizes, _ = pictures.CacheExplorer().figure(**{("model", "beside")[place]: "GLM-5.2"}).axes
+    drawn = bars(sizes)[place]
     # 78 layers, kB: latent 1024, 512, 512; scales 0, 16, 0; rope 128, 128, 64; 21 keys of 132 bytes
     assert [w for _, w in drawn["latent"]] == pytest.approx([79.872, 39.936, 39.936])
     assert [w for _, w in drawn["scales"]] == pytest.approx([0, 1.248, 0])
     assert [w for _, w in drawn["rope"]] == pytest.approx([9.984, 9.984, 4.992])
     assert [w for _, w in drawn["indexer's keys"]] == pytest.approx([2.772] * 3)
     assert drawn["indexer's keys"][1][0] == pytest.approx(39.936 + 1.248 + 9.984)
-    assert [text.get_text() for text in sizes.texts] == ["92.6", "53.9", "47.7"]
+    labels = sizes.texts[3 * place : 3 * place + 3]
+    assert [text.get_text() for text in labels] == ["92.6", "53.9", "47.7"]
+    rows = [bar.get_y() + bar.get_height() / 2 for bar in sizes.containers[4 * place]]
+    for text, (start, width), row in zip(labels, drawn["indexer's keys"], rows, strict=True):
+        x, y = text.get_position()
+        assert 0 < x - (start + width) < 0.03 * sizes.get_xlim()[1]
+        assert y == pytest.approx(row)
 
 
 def test_the_explorer_counts_requests_on_a_gpu():
     free = 0.5 * 141e9
     wanted = [int(free // size // 4096) for size in (61 * 10_240, 61 * 1152, 61 * 656, 61 * 576)]
     fig = pictures.CacheExplorer().figure(
-        model="DeepSeek-V3", gpu="H200", free_percent=50, cached_tokens=4096, tensor_parallel=8
+        model="DeepSeek-V3", beside="Kimi-K2.5", gpu="H200", free_percent=50, cached_tokens=4096, tensor_parallel=8
     )
-    fits = fig.axes[1]
-    assert [bar.get_width() for bar in fits.patches] == wanted
-    assert [text.get_text() for text in fits.texts] == [f"{count:,}" for count in wanted]
+    chosen, beside = requests(fig)
+    assert chosen == (wanted, [f"{count:,}" for count in wanted])
+    # Kimi K2.5: half the heads, the same entry
+    assert beside[0] == [int(free // (61 * 5120) // 4096), *wanted[1:]]
+    places = [place for dots in fig.axes[1].lines for place in zip(*dots.get_data(), strict=True)]
+    for text, (x, y) in zip(fig.axes[1].texts, places, strict=True):
+        assert 1.2 < text.get_position()[0] / x < 2
+        assert text.get_position()[1] == y
+
+
+def test_a_full_cache_lies_in_the_layers_with_latent_attention():
+    """24 of 93 in Kimi K3, and 56 in the 28 of LongCat-Flash, which hold two each."""
+    both = requests(pictures.CacheExplorer().figure(model="Kimi-K3", beside="LongCat-Flash", tensor_parallel=8))
+    sizes = 24 * 2 * 12 * 320, 56 * 2 * 8 * 320
+    assert [drawn[0] for drawn, _ in both] == [int(0.3 * 141e9 // size // 8192) for size in sizes]
 
 
 def test_tensor_parallelism_moves_the_full_cache_alone():
-    one, many = (
-        [bar.get_width() for bar in pictures.CacheExplorer().figure(tensor_parallel=n).axes[1].patches] for n in (1, 16)
-    )
-    assert one[1:] == many[1:]
-    assert many[0] > one[0]
+    one, many = (requests(pictures.CacheExplorer().figure(tensor_parallel=n)) for n in (1, 16))
+    for (few, _), (more, _) in zip(one, many, strict=True):
+        assert few[1:] == more[1:]
+        assert more[0] > few[0]
 
 
 def test_a_cache_that_holds_no_request_says_0():
     fig = pictures.CacheExplorer().figure(gpu="A100", free_percent=5, cached_tokens=1 << 20, tensor_parallel=1)
-    assert [text.get_text() for text in fig.axes[1].texts] == ["0", "0", "0", "0"]
+    assert [written for _, written in requests(fig)] == [["0"] * 4] * 2
+
+
+def test_the_heading_names_models_gpu_and_group():
+    headings = [
+        pictures.CacheExplorer().figure(gpu="A100", tensor_parallel=n, beside="Kimi-K3").texts[0].get_text()
+        for n in (1, 4)
+    ]
+    assert all(word in heading for heading in headings for word in ("DeepSeek-V3", "Kimi-K3", "A100"))
+    assert "one GPU has all heads" in headings[0]
+    assert "4 GPUs share the heads" in headings[1]
 
 
 def test_the_engine_lines_hold_what_the_rules_cost():
@@ -571,7 +689,8 @@ def assert_all_text_inside(fig):
 def test_the_explorer_keeps_its_text_inside(name):
     explorer = pictures.CacheExplorer()
     for gpu, tokens in itertools.product(MACHINES, (1024, 1 << 20)):
-        assert_all_text_inside(explorer.figure(model=name, gpu=gpu, cached_tokens=tokens, free_percent=90))
+        both = dict(model=name, beside="Mistral-Small-4-119B")
+        assert_all_text_inside(explorer.figure(**both, gpu=gpu, cached_tokens=tokens, free_percent=90))
 
 
 def test_the_strips_name_every_format_and_size():

@@ -14,7 +14,7 @@ from ledger.account import crossover as account
 from ledger.count import count
 from ledger.machines import machine
 from ledger.models import MODELS, model
-from ledger.widgets.crossover import MOST_TOKENS, CrossoverExplorer
+from ledger.widgets.crossover import MOST_TOKENS, CrossoverExplorer, slopes_chart, step_bars
 
 V3, GLM_52, MINICPM3 = (512, 128, 128), (512, 192, 256), (256, 64, 64)
 SIZES = [
@@ -158,6 +158,8 @@ def test_the_shared_projections_are_deepseek_v3s_weights():
     }
     lite = model("DeepSeek-V2-Lite")
     assert account.shared_macs(2, 0, lite)["queries"] == 2 * 2048 * 16 * 192
+    # GLM-5.2's values are wider than its nope parts: 64·256 outputs of heads
+    assert account.shared_macs(3, 0, model("GLM-5.2"))["output projection"] == 3 * 64 * 256 * 6144
 
 
 # Crossings
@@ -277,6 +279,28 @@ def test_the_route_changes_at_the_crossing_of_every_model(name):
     assert account.pick_path(math.floor(crossing) + 1, 4096, shape) == "materialize"
 
 
+def test_crossings_of_caches_beyond_a_float_or_in_small_integers():
+    found = account.crossover_new_tokens(10**400, *V3), account.crossover_causal(10**400, *V3)
+    assert found == pytest.approx([512 / 3] * 2)
+    for crossing in (account.crossover_new_tokens, account.crossover_causal):
+        assert crossing(np.int32(10**6), *V3) == crossing(10**6, *V3)  # its product with P is beyond an int32
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda: account.crossover_causal(-1000, *V3), "cached_tokens is -1000"),
+        (lambda: account.crossover_new_tokens(-5, *V3), "cached_tokens is -5"),
+        (lambda: account.crossover_new_tokens(1.5, *V3), "cached_tokens is 1.5"),
+        (lambda: account.crossover_limit(512, -128, 128), "nope_dim is -128"),
+        (lambda: account.crossover_causal(0, -1, 128, 128), "latent_dim is -1"),
+    ],
+)
+def test_sizes_that_make_no_sense_are_named(ask, says):
+    with pytest.raises(ValueError, match=f"{says}; it must be a whole number, 0 or more"):
+        ask()
+
+
 # Slopes, time, published times
 
 
@@ -311,11 +335,13 @@ def test_traffic_moves_the_crossing_on_an_h200(write_hidden, read_hidden, tokens
     assert round(found) == tokens
 
 
-def test_both_routes_take_the_same_seconds_at_the_crossing_in_time():
-    shape, gpu = model("GLM-5.2"), machine("H200")
+@pytest.mark.parametrize("bandwidth", [4.8e12, 4.8e11])
+def test_both_routes_take_the_same_seconds_at_the_crossing_in_time(bandwidth):
+    """Also where memory is so slow that a hidden pass takes longer than the arithmetic it hides behind."""
+    shape, gpu = model("GLM-5.2"), replace(machine("H200"), bandwidth=bandwidth)
     for write_hidden, read_hidden in product((True, False), repeat=2):
         tokens = account.time_crossover_limit(shape, gpu, write_hidden, read_hidden)
-        rate, one_pass = 2 * 64 / 989e12, 64 * (192 + 64 + 256) * 2 / 4.8e12
+        rate, one_pass = 2 * 64 / 989e12, 64 * (192 + 64 + 256) * 2 / bandwidth
         project, attend = rate * 512 * 448, rate * tokens * 512
         narrow = max(project, one_pass) if write_hidden else project + one_pass
         narrow += max(attend, one_pass) if read_hidden else attend + one_pass
@@ -333,6 +359,11 @@ def test_without_traffic_time_crosses_where_multiply_adds_do():
 def test_time_never_crosses_where_heads_are_wider_than_two_latents():
     wide = replace(model("DeepSeek-V3"), latent_dim=96)
     assert account.time_crossover_limit(wide, machine("H200"), True, True) == math.inf
+
+
+def test_a_crossing_in_time_needs_a_rate_of_the_machine():
+    with pytest.raises(ValueError, match="A100 has no rate for 'fp8'; the choices are: bf16, fp16, fp32"):
+        account.time_crossover_limit(model("DeepSeek-V3"), machine("A100"), True, True, "fp8")
 
 
 def test_expanded_keys_and_values_of_deepseek_v3_are_71_times_its_cache():
@@ -403,6 +434,36 @@ def test_the_cases_of_pick_path_hold_both_answers_a_tie_and_points_beside_the_cr
         assert account.pick_path(**given) == exercise.oracle(**given)
 
 
+# The pictures
+
+
+def test_the_bars_of_the_steps_are_shares_of_each_routes_total():
+    ax = step_bars(model("DeepSeek-V3"), 4096, (1, 2048)).axes[0]
+    shares = {bars.get_label(): bars[0].get_width() for bars in ax.containers}
+    # a head's products at 2,048 new tokens, in units of 4,096·128: 512 twice, then 2,048·192/128 and 2,048
+    found = [shares[f"materialize 2048 {name}"] for name in ("latents · W_K", "latents · W_V", "queries · keysᵀ")]
+    assert found == pytest.approx([100 * part / (512 + 512 + 3072 + 2048) for part in (512, 512, 3072)])
+    assert shares["absorb 1 weights · latents"] == pytest.approx(100 * 4096 * 512 / (2 * 128 * 512 + 4096 * 1088))
+    for route in ("materialize 1 ", "absorb 1 ", "materialize 2048 ", "absorb 2048 "):
+        assert sum(share for name, share in shares.items() if name.startswith(route)) == pytest.approx(100)
+    texts = [text.get_text() for text in ax.texts]
+    assert {"68.9 G", "587 M", "412 G", "1.2 T"} <= set(texts)
+
+
+def test_the_tangent_touches_materialize_where_the_lines_cross():
+    lines = drawn(slopes_chart(model("DeepSeek-V3"), 4096))
+    (x,), (y,) = lines["crossing"].get_data()
+    assert x == pytest.approx(163.84)
+    for route in ("materialize", "absorb"):
+        at = np.log(lines[route].get_xdata()), np.log(lines[route].get_ydata())
+        assert np.interp(math.log(x), *at) == pytest.approx(math.log(y), abs=0.01)
+    tx, ty = lines["tangent"].get_data()
+    slope = math.log(ty[1] / ty[0]) / math.log(tx[1] / tx[0])
+    # at S new tokens the attention's share is 320·S / (131,072 + 320·S)
+    assert slope == pytest.approx(320 * 164 / (131_072 + 320 * 164))
+    assert ty[0] * (x / tx[0]) ** slope == pytest.approx(y)
+
+
 # The explorer
 
 
@@ -446,14 +507,41 @@ def test_the_diamond_stands_on_both_lines_and_the_shading_changes_there(name):
 
 def test_the_title_tells_exact_causal_and_limit():
     title = CrossoverExplorer().figure(cached_tokens=4096).axes[0].get_title(loc="left")
-    assert all(number in title for number in ("163.8", "167.3", "170.7"))
+    assert all(words in title for words in ("cross at 163.8", "causal 167.3", "long context 170.7"))
+
+
+def test_both_bars_of_the_first_view_can_be_seen():
+    bars = CrossoverExplorer().figure().axes[1].patches
+    totals = [bars[route].get_height() + bars[route + 2].get_height() for route in (0, 1)]
+    assert min(totals) > 0.5 * max(totals)
 
 
 def test_the_bars_are_the_parts_of_the_chosen_point():
     fig = CrossoverExplorer().figure(model="DeepSeek-V3", cached_tokens=1024, new_tokens=16)
-    heights = [bar.get_height() for bar in fig.axes[1].patches]
+    parts = fig.axes[1]
+    heights = [bar.get_height() for bar in parts.patches]
     project, pairs = 128 * 512 * 256, 128 * 1024 * 16
     assert heights == [1024 * project, 16 * project, pairs * 320, pairs * 1088]
+    assert [bar.get_y() for bar in parts.patches] == [0, 0, *heights[:2]], "attention stands on the projection"
+    tops = [heights[0] + heights[2], heights[1] + heights[3]]
+    assert [text.get_text() for text in parts.texts] == ["17.9 G", "2.55 G"]
+    for text, top in zip(parts.texts, tops, strict=True):
+        assert 0 < text.get_position()[1] - top < 0.05 * max(tops)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"latent_dim": 96},  # 2L < n + v: absorb never loses
+        {"latent_dim": 1024, "nope_dim": 0, "value_dim": 1},  # cross below one new token
+        {"latent_dim": 20_000, "nope_dim": 19_900, "value_dim": 19_900},  # and beyond the axis, at 16,300
+    ],
+)
+def test_a_crossing_beside_the_axis_is_not_marked(monkeypatch, changed):
+    monkeypatch.setitem(MODELS, "DeepSeek-V3", replace(model("DeepSeek-V3"), **changed))
+    fig = CrossoverExplorer().figure(model="DeepSeek-V3", cached_tokens=16_384)
+    assert len(drawn(fig)["crossing"].get_xdata()) == 0
+    assert not any(text.get_visible() and "equal" in text.get_text() for text in fig.axes[0].texts)
 
 
 @pytest.mark.parametrize("name", MODELS)

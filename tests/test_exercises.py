@@ -682,6 +682,8 @@ def test_a_residual_in_closed_form_is_right_where_it_cancels_to_0():
     """ρ² = 1 − mean |mean turn|²: one position gives 0 but for rounding, which no relative tolerance forgives."""
 
     def single_matrix_residual(positions, rope_dim, theta):
+        if not len(positions):
+            raise ValueError("no positions")
         angles = np.outer(positions, theta ** (-2 * np.arange(rope_dim // 2) / rope_dim))
         kept = np.abs(np.exp(1j * angles).mean(axis=0)) ** 2
         return float(np.sqrt(max(0.0, 1 - kept.mean())))

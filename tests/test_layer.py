@@ -188,6 +188,18 @@ def test_a_ragged_batch_is_its_requests_one_by_one(causal):
     assert not got[0, 1:].any()
 
 
+def test_nan_within_a_length_is_not_masked():
+    """It belongs to what is attended to, so it must show, in its own request alone."""
+    s, rng = Small, np.random.default_rng(3)
+    entry_dim = s.latent_dim + s.rope_dim
+    queries, cache = rng.standard_normal((2, 1, s.num_heads, entry_dim)), rng.standard_normal((2, 4, entry_dim))
+    cache[0, 2, 5] = np.nan
+    w_vc = rng.standard_normal((s.num_heads, s.latent_dim, s.value_dim))
+    got = layer.decode_absorbed_batch(queries, cache, [1, 1], [3, 4], w_vc, s.latent_dim, 0.3)
+    assert np.isnan(got[0]).all()
+    assert np.isfinite(got[1]).all()
+
+
 def test_a_new_token_before_the_whole_cache_sees_nothing_and_gives_zero():
     (q_nope, q_rope, latent, k_rope, _), w_kc, w_vc = small_layer(1, 3)
     at = np.array([1]), np.array([2, 3, 4])
@@ -218,7 +230,9 @@ def test_results_keep_the_dtype_of_the_inputs():
     entries = layer.cache_entry(latent, k_rope, np.arange(3), weight, EPS, 1e4)
     queries = layer.absorbed_queries(q_nope, q_rope, w_kc, np.arange(2), 1e4)
     output = layer.decode_absorbed(queries, entries, w_vc, Small.latent_dim, 0.5)
-    assert {a.dtype for a in (entries, queries, output)} == {np.dtype("float32")}
+    batch = layer.decode_absorbed_batch(queries[None], entries[None], [2], [3], w_vc, Small.latent_dim, 0.5)
+    full = layer.attend_materialized(q_nope, q_rope, latent, k_rope, w_kc, w_vc, 0.5, theta=1e4)
+    assert {a.dtype for a in (entries, queries, output, batch, full)} == {np.dtype("float32")}
 
 
 def test_huge_scores_do_not_overflow():

@@ -217,6 +217,7 @@ def test_a_machine_without_fp8_says_what_it_has():
 
 def test_h100_is_the_record_that_the_step_model_uses():
     h100 = machine("H100")
+    assert (h100.rate("bf16"), h100.rate("fp8")) == (989e12, 1979e12)
     assert (h100.bandwidth, h100.flops["bf16"], h100.flops["fp8"], h100.network) == (3.35e12, 989e12, 1979e12, 50e9)
 
 

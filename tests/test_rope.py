@@ -72,6 +72,19 @@ def test_rotating_is_multiplying_complex_numbers(shape, interleaved):
     np.testing.assert_allclose(as_complex(got, interleaved), expected, rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize(
+    ("x", "positions", "says"),
+    [
+        (np.ones((3, 4)), [0, 1], r"positions are \(2,\); give one for each token of x, \(3,\)"),
+        (np.ones((1, 4)), [0, 1], r"positions are \(2,\); give one for each token of x, \(1,\)"),
+        (np.ones((3, 4), int), [0, 1, 2], "x is of int64; make it floating"),
+    ],
+)
+def test_what_cannot_be_rotated_is_refused(x, positions, says):
+    with pytest.raises(ValueError, match=says):
+        rope.apply_rope(x, positions, THETA, True)
+
+
 def test_rotating_keeps_the_dtype_and_the_input():
     x = np.ones((2, 4), np.float32)
     x.flags.writeable = False

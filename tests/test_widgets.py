@@ -69,8 +69,8 @@ class Ceilings:
     [
         # 2·1·1024·1024 FLOP over 4·(1024 + 1024² + 1024) bytes: on the slope, so intensity × 10 GB/s.
         (1, 1024, 1024, 2097152 / 4202496, 10e9 * 2097152 / 4202496),
-        # 2·256·1024² over 4·(2·256·1024 + 1024²): far right of the ridge at 10.
-        (256, 1024, 1024, 256 / 3, 100e9),
+        # 2·64·1024² over 4·(2·64·1024 + 1024²): right of the ridge at 10.
+        (64, 1024, 1024, 256 / 9, 100e9),
     ],
 )
 def test_three_numbers_puts_the_points_where_the_numbers_say(rows, inner, cols, intensity, bound):

@@ -24,14 +24,18 @@ class Machine:
     memory: float
     source: str
 
+    def rate(self, dtype: str = "bf16") -> float:
+        """FLOP/s in ``dtype``. A ValueError names the formats of this machine."""
+        if dtype not in self.flops:
+            raise ValueError(f"{self.name} has no rate for {dtype!r}; the choices are: {', '.join(self.flops)}")
+        return self.flops[dtype]
+
     def ridge(self, dtype: str = "bf16") -> float:
         """FLOP for each byte read at which arithmetic in ``dtype`` takes as long as the reading.
 
         Below it memory sets the pace, above it arithmetic. A ValueError names the formats of this machine.
         """
-        if dtype not in self.flops:
-            raise ValueError(f"{self.name} has no rate for {dtype!r}; the choices are: {', '.join(self.flops)}")
-        return self.flops[dtype] / self.bandwidth
+        return self.rate(dtype) / self.bandwidth
 
 
 _HOPPER = {"bf16": 989e12, "fp16": 989e12, "fp8": 1979e12, "fp32": 67e12}

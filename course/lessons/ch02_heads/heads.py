@@ -313,7 +313,7 @@ print(f"MLA, {shard.query_heads} heads on each of 8 GPUs: {shard.intensity:.1f} 
 # With all heads on one such GPU, a single new token is already past the ridge. Spread the heads over eight GPUs, and
 # each keeps a whole copy of the latents for an eighth of the heads: it waits for bytes again.
 #
-# Kernels reach less than the datasheet on both sides. Chapter 7 measures it.
+# Kernels reach less than the datasheet on both sides, as chapter 7 shows.
 #
 # "A key of its own" needs a proof, since the cache holds no key at all. Build the keys of each head, as lesson 1's
 # materialize does, and compare the scores:

@@ -15,6 +15,14 @@
 #
 # **The question:** do you have to rebuild the values before you can mix them? And with the answer in hand, what is the
 # whole way from a hidden state to the output of a head?
+#
+# Each matrix has several names. Here they are once:
+#
+# | on this page | in the papers | in engines, one slice a head |
+# |---|---|---|
+# | $W_K$, (latent, nope) | $W_{UK}$ | `w_kc[h]`, (nope, latent): the transpose |
+# | $W_V$, (latent, value) | $W_{UV}$ | `w_vc[h]`, (latent, value) |
+# | $W_{DKV}$, (hidden, latent + rope) | $W_{DKV}$ and $W_{KR}$ | `kv_a_proj_with_mqa` |
 
 # %% [markdown]
 # ## Can you skip this lesson?
@@ -56,23 +64,23 @@ os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_
 # %%
 import numpy as np
 
-latents = np.eye(3, dtype=int)  # [t, c]
-w_v = np.array([[1, 0], [0, 1], [0, 1]])  # [c, v]
-weights = np.array([[0.5, 0.0, 0.5]])  # [s, t]
+toy_latents = np.eye(3, dtype=int)  # [t, c]
+toy_w_v = np.array([[1, 0], [0, 1], [0, 1]])  # [c, v]
+toy_weights = np.array([[0.5, 0.0, 0.5]])  # [s, t]
 
-values = latents @ w_v  # [t, v]
-for t, value in enumerate(values):
-    print(f"v{t} = {latents[t]} · W_V = {value}     times {weights[0, t]}")
-print(f"output = {(weights @ values)[0]}")
+toy_values = toy_latents @ toy_w_v  # [t, v]
+for t, value in enumerate(toy_values):
+    print(f"v{t} = {toy_latents[t]} · W_V = {value}     times {toy_weights[0, t]}")
+print(f"output = {(toy_weights @ toy_values)[0]}")
 
 # %% [markdown]
 # Now the other way round. Mix the latents as if they were values, and multiply by the matrix once, at the end.
 
 # %%
-mixed = weights @ latents  # [s, c]
-print(f"mixed latent = {mixed[0]}")
-print(f"output = {mixed[0]} · W_V = {(mixed @ w_v)[0]}")
-assert np.array_equal(weights @ values, mixed @ w_v)
+toy_mixed = toy_weights @ toy_latents  # [s, c]
+print(f"mixed latent = {toy_mixed[0]}")
+print(f"output = {toy_mixed[0]} · W_V = {(toy_mixed @ toy_w_v)[0]}")
+assert np.array_equal(toy_weights @ toy_values, toy_mixed @ toy_w_v)
 
 # %% [markdown]
 # The same output, and no value was built. The middle token has weight 0. Materialize projected it all the same.
@@ -99,17 +107,17 @@ from ledger.widgets.flow import Arrow, Box, Lane, flow
 from ledger.widgets.keys import short
 
 v3 = model("DeepSeek-V3")
-L, v, S, C = v3.latent_dim, v3.value_dim, 1, 4096
+L, v, C = v3.latent_dim, v3.value_dim, 4096
 
 # %%
-m, a = value_path_materialize(S, C, L, v), value_path_absorb(S, C, L, v)
+m, a = value_path_materialize(1, C, L, v), value_path_absorb(1, C, L, v)
 project = f"· W_V ({L} × {v})"
 build = [Box("latents", (C, L), COLORS["latent"]), Arrow(project, short(m.projection))]
-build += [Box("values", (C, v)), Arrow("weights · values", short(m.mixing)), Box("output", (S, v))]
+build += [Box("values", (C, v)), Arrow("weights · values", short(m.mixing)), Box("output", (1, v))]
 mix = [Box("latents", (C, L), COLORS["latent"]), Arrow("weights · latents", short(a.mixing))]
-mix += [Box("mixed latent", (S, L)), Arrow(project, short(a.projection)), Box("output", (S, v))]
+mix += [Box("mixed latent", (1, L)), Arrow(project, short(a.projection)), Box("output", (1, v))]
 lanes = [Lane("materialize", build, COLORS["materialize"]), Lane("absorb", mix, COLORS["absorb"])]
-flow(f"{v3.name}, one head, {S} new token, {C:,} cached: multiply-adds under the arrows", lanes)
+flow(f"{v3.name}, one head, 1 new token, {C:,} cached: multiply-adds under the arrows", lanes)
 
 # %% [markdown]
 # Look at the two boxes in the middle. The upper one has a row for every cached token, the lower one for every new
@@ -142,28 +150,23 @@ print(f"both routes cost the same at {equal:.1f} new tokens")
 
 # %%
 from ledger.account.attention import family
+from ledger.widgets.heads import SCHEME_COLORS
 
 schemes = family(v3, kv_groups=8)
 cached_values = [s.kv_heads * v3.value_dim if s.name != "MLA" else 0 for s in schemes]
-print("      cached for the       cached in    multiply-adds to mix")
-print("        value alone          all          one cached token")
-for s, alone in zip(schemes, cached_values, strict=True):
-    print(f"{s.name}: {alone:14,} {s.cache_values:15,} {s.decode_value_macs():21,}")
+mixing = [s.decode_value_macs() for s in schemes]
 
 # %%
-from ledger.widgets.heads import SCHEME_COLORS
-
 fig = new_figure(8.6, 2.9, alt="Values cached, and multiply-adds to mix them, for MHA, GQA, MQA and MLA")
-left, right = fig.subplots(1, 2)
-mixing = [s.decode_value_macs() for s in schemes]
-for ax, heights in ((left, cached_values), (right, mixing)):
+axes = fig.subplots(1, 2)
+for ax, heights in zip(axes, (cached_values, mixing), strict=True):
     ax.bar(list(SCHEME_COLORS), heights, color=list(SCHEME_COLORS.values()), width=0.62)
     for place, height in enumerate(heights):
         ax.text(place, height, f"{height:,}", ha="center", va="bottom", fontsize=9)
     ax.margins(y=0.15)
     ax.grid(False, axis="x")
-left.set(title="cached for the value alone", ylabel="values a token and layer")
-right.set(title="mixing one cached token", ylabel="multiply-adds, all heads")
+axes[0].set(title="cached for the value alone", ylabel="values a token and layer")
+axes[1].set(title="mixing one cached token", ylabel="multiply-adds, all heads")
 fig
 
 # %% [markdown]
@@ -203,16 +206,16 @@ def absorb(weights, latents, w_v):
 from ledger.browser import IN_BROWSER
 
 formulas = {materialize: value_path_materialize, absorb: value_path_absorb}
-for S in (1, 64 if IN_BROWSER else 1024):  # no BLAS in a browser
+for S in (1, 64 if IN_BROWSER else 1024):  # a browser's NumPy is slow
     weights = softmax(rng.standard_normal((S, C), dtype=np.float32))
-    outputs = {}
+    by_route = {}
     for route, path in formulas.items():
-        outputs[route], counts = count(route, weights, latents, w_v)
+        by_route[route], counts = count(route, weights, latents, w_v)
         assert counts.macs == path(S, C, L, v).total
         print(f"{S:5,} new  {route.__name__:12} {counts.macs:13,} counted", end="")
         print(f"   largest array made {counts.largest_shape}")
-    difference = np.abs(outputs[materialize] - outputs[absorb]).max()
-    size = np.abs(outputs[absorb]).max()
+    difference = np.abs(by_route[materialize] - by_route[absorb]).max()
+    size = np.abs(by_route[absorb]).max()
     print(f"           largest difference {difference:.0e}, in outputs up to {size:.2f}")
 
 # %% [markdown]
@@ -275,15 +278,14 @@ fig
 # $[0, 0.25, 0.75]$: what comes out, and why do its weights not matter?
 
 # %%
-toy_latents = np.eye(3)
-toy_weights = np.array([[[0.5, 0.0, 0.5]], [[0.0, 0.25, 0.75]]])  # [h, s, t]
-w_vc = np.array([[[1, 0], [0, 1], [0, 1]], [[7, 9], [7, 9], [7, 9]]], dtype=float)  # [h, c, v]
+two_weights = np.array([[[0.5, 0.0, 0.5]], [[0.0, 0.25, 0.75]]])  # [h, s, t]
+two_w_vc = np.array([[[1, 0], [0, 1], [0, 1]], [[7, 9], [7, 9], [7, 9]]])  # [h, c, v]
 
-mixed = toy_weights @ toy_latents  # [h, s, c]
-by_head = mixed @ w_vc  # [h, s, v]
+two_mixed = two_weights @ toy_latents  # [h, s, c]
+by_head = two_mixed @ two_w_vc  # [h, s, v]
 for head in range(2):
-    print(f"head {head}: mixed latent {mixed[head, 0]}, output {by_head[head, 0]}")
-assert np.array_equal(by_head, np.einsum("hst,tc,hcv->hsv", toy_weights, toy_latents, w_vc))
+    print(f"head {head}: mixed latent {two_mixed[head, 0]}, output {by_head[head, 0]}")
+assert np.array_equal(by_head, np.einsum("hst,tc,hcv->hsv", two_weights, toy_latents, two_w_vc))
 
 # %% [markdown]
 # In head 1 all rows of the matrix are alike, and the weights add to 1. So every mixture gives $[7, 9]$.
@@ -294,130 +296,16 @@ assert np.array_equal(by_head, np.einsum("hst,tc,hcv->hsv", toy_weights, toy_lat
 
 # %%
 hidden_dim = 4
-w_o = rng.standard_normal((2 * 2, hidden_dim))  # [h·v, hidden]
-outputs = by_head.swapaxes(0, 1)  # [s, h, v]
-flattened = outputs.reshape(1, 2 * 2) @ w_o
-head_by_head = sum(outputs[:, head] @ w_o[2 * head : 2 * head + 2] for head in range(2))
+toy_w_o = rng.standard_normal((2 * 2, hidden_dim))  # [h·v, hidden]
+by_token = by_head.swapaxes(0, 1)  # [s, h, v]
+flattened = by_token.reshape(1, 2 * 2) @ toy_w_o
+head_by_head = sum(by_token[:, head] @ toy_w_o[2 * head : 2 * head + 2] for head in range(2))
 assert np.allclose(flattened, head_by_head)
 print(f"heads flattened: {flattened[0].round(2)}")
 print(f"heads added up:  {head_by_head[0].round(2)}")
 
 # %% [markdown]
 # So the heads are apart from $W_{UQ}$ to $W_{UV}$, and brought together by $W_O$ alone.
-
-# %% [markdown]
-# ## Where do queries and latents come from?
-#
-# One thing has been taken for granted since lesson 1: the queries and the latents themselves. Both are made from the
-# hidden state of a token, on two paths that do not touch.
-
-# %%
-from ledger.account.values import compression_macs
-
-
-def paths(shape):
-    sizes = (shape.latent_dim, shape.num_heads, shape.nope_dim, shape.rope_dim)
-    costs = compression_macs(1, shape.hidden_dim, shape.q_lora_dim, *sizes)
-    hidden = Box("hidden", (shape.hidden_dim,))
-    query, entry = [hidden], [hidden, Arrow("· W_DKV", short(costs.cache_entry))]
-    if shape.q_lora_dim is not None:
-        query += [Arrow("· W_DQ", short(costs.down)), Box("query latent", (shape.q_lora_dim,))]
-        query += [Arrow("RMSNorm"), Box("normed", (shape.q_lora_dim,))]
-    query += [Arrow("· W_UQ", short(costs.up)), Box("q_nope | q_rope", (shape.num_heads, shape.qk_dim))]
-    entry += [Box("latent | k_rope", (shape.cache_dim,))]
-    lanes = [Lane("query, of every head", query, COLORS["absorb"])]
-    return [*lanes, Lane("cache entry, one for all heads", entry, COLORS["latent"])]
-
-
-# %%
-flow(f"{v3.name}, one token: multiply-adds = weights read", paths(v3))
-
-# %%
-lite = model("DeepSeek-V2-Lite")
-flow(f"{lite.name}, which has no query latent", paths(lite))
-
-# %% [markdown]
-# The lower lanes are the compression: $W_{DKV}$ makes a cache entry of one narrow product. Its columns are
-# [latent | k_rope]. The latent gets its own RMSNorm before it is cached, the rope part its rotation. Both come in lesson
-# 4; here the entry is raw.
-#
-# The upper lane of DeepSeek-V3 goes down to a query latent and up again. Nobody caches a query, so what is this for?
-
-# %%
-print("weights that make the queries, one layer, in M elements")
-for name in ("DeepSeek-V3", "GLM-5.2", "MiniCPM3-4B"):
-    shape = model(name)
-    sizes = (shape.latent_dim, shape.num_heads, shape.nope_dim, shape.rope_dim)
-    through = compression_macs(1, shape.hidden_dim, shape.q_lora_dim, *sizes)
-    straight = compression_macs(1, shape.hidden_dim, None, *sizes)
-    narrow, wide = (through.down + through.up) / 1e6, straight.up / 1e6
-    print(f"{name:12} through a query latent {narrow:5.1f}, straight {wide:6.1f}: {wide / narrow:.1f} ×")
-
-# %% [markdown]
-# It saves weights, which decode reads at every step. A small model may do without, as DeepSeek-V2-Lite does.
-#
-# The RMSNorm between the two query matrices is also why nobody multiplies $W_{DQ}$ and $W_{UQ}$: something stands
-# between them.
-#
-# Predict, count and measure both kinds, for one token. The norm adds two multiplications for each feature of the query
-# latent.
-
-# %%
-mini = model("MiniCPM3-4B")
-
-
-def random_weights(shape):
-    heads_wide = shape.num_heads * shape.qk_dim
-    shapes = {"w_dkv": (shape.hidden_dim, shape.cache_dim)}
-    shapes["w_uq"] = (shape.q_lora_dim or shape.hidden_dim, heads_wide)
-    if shape.q_lora_dim is not None:
-        shapes |= {"w_dq": (shape.hidden_dim, shape.q_lora_dim), "q_norm": (shape.q_lora_dim,)}
-    return {name: rng.standard_normal(s, dtype=np.float32) / 32 for name, s in shapes.items()}
-
-
-def compress(hidden, weights, eps=1e-6):
-    query = hidden
-    if "w_dq" in weights:
-        low = hidden @ weights["w_dq"]
-        query = low / np.sqrt(np.mean(low**2, axis=-1, keepdims=True) + eps) * weights["q_norm"]
-    return query @ weights["w_uq"], hidden @ weights["w_dkv"]
-
-
-# %%
-from ledger.measure import ceilings
-
-memory = ceilings("float32", device="cpu").bandwidth
-tables = {shape.name: random_weights(shape) for shape in (mini, lite)}
-
-# %%
-for shape in (mini, lite):
-    table = tables[shape.name]
-    hidden = rng.standard_normal((1, shape.hidden_dim), dtype=np.float32)
-    sizes = (shape.latent_dim, shape.num_heads, shape.nope_dim, shape.rope_dim)
-    predicted = compression_macs(1, shape.hidden_dim, shape.q_lora_dim, *sizes).total
-    predicted += 2 * (shape.q_lora_dim or 0)  # the norm
-    _, counts = count(compress, hidden, table)
-    assert counts.macs == predicted
-    seconds = time_pairs({"compress": partial(compress, hidden, table)})["compress"].low
-    nbytes = sum(w.nbytes for w in table.values())
-    print(f"{shape.name:16} {predicted:10,} predicted {counts.macs:10,} counted,", end=" ")
-    print(f"{nbytes / 1e6:.1f} MB in {seconds * 1e3:.2f} ms,", end=" ")
-    print(f"{nbytes / seconds / memory:.0%} of memory's ceiling")
-
-# %% [markdown]
-# One token uses each weight once. So this step reads weights and does little else, whether or not there is a query
-# latent. That is why the time is told as a share of what this machine's memory can deliver. (Above 100%: some weights
-# came from a cache, as lesson 0 shows.)
-#
-# What is left is to cut the results at the right columns: a head is [nope | rope], and the heads stand side by side. You
-# write that in the first exercise. Here is what comes out of it.
-
-# %%
-from ledger.reference.values import project_mla
-
-made = project_mla(hidden, tables[lite.name], lite.num_heads, lite.nope_dim, eps=1e-6)
-for name, part in zip(("q_nope", "q_rope", "latent", "k_rope"), made, strict=True):
-    print(f"{name:7} {part.shape}")
 
 # %% [markdown]
 # ## What is the whole content path?
@@ -428,18 +316,21 @@ for name, part in zip(("q_nope", "q_rope", "latent", "k_rope"), made, strict=Tru
 # %%
 from ledger.account.values import content_path_absorb, content_path_materialize
 
+lite = model("DeepSeek-V2-Lite")
 heads, n = lite.num_heads, lite.nope_dim
+
+# %%
 m, a = (path(1, C, heads, n, L, v) for path in (content_path_materialize, content_path_absorb))
-weights, output = Box("weights", (heads, C)), Box("output", (heads, v))
+mixing_box, last_box = Box("weights", (heads, C)), Box("output", (heads, v))
 rebuild = [Box("latents", (C, L), COLORS["latent"]), Arrow("· w_kc, · w_vc", short(m.keys + m.values))]
 rebuild += [
     Box("keys, values", f"{heads} × {C:,} × {n}, {v}"),
     Arrow("q · keysᵀ, softmax", short(m.scores)),
 ]
-rebuild += [weights, Arrow("· values", short(m.mixing)), output]
+rebuild += [mixing_box, Arrow("· values", short(m.mixing)), last_box]
 move = [Box("q_nope", (heads, n)), Arrow("· w_kc", short(a.keys)), Box("q_absorbed", (heads, L))]
-move += [Arrow("· latentsᵀ, softmax", short(a.scores)), weights, Arrow("· latents", short(a.mixing))]
-move += [Box("mixed", (heads, L)), Arrow("· w_vc", short(a.values)), output]
+move += [Arrow("· latentsᵀ, softmax", short(a.scores)), mixing_box, Arrow("· latents", short(a.mixing))]
+move += [Box("mixed", (heads, L)), Arrow("· w_vc", short(a.values)), last_box]
 lanes = [Lane("materialize", rebuild, COLORS["materialize"]), Lane("absorb", move, COLORS["absorb"])]
 flow(f"{lite.name}, all {heads} heads, one new token, {C:,} cached", lanes)
 
@@ -464,19 +355,21 @@ def attend_absorbed(q_nope, w_kc, latents, w_vc, scale):
 # except for the scores and weights themselves.
 #
 # Both multiply the queries by the scale. The scores are bilinear, so the scale may stand on either factor, and the
-# queries are the smallest thing to carry it: $S H n$ multiplications. Predict, count, and hold both against a float64
-# oracle that works head by head.
+# queries are the smallest thing to carry it: $S H n$ multiplications. It is $1/\sqrt{\text{nope} + \text{rope}}$ on both
+# routes: absorbing changes no score, so it does not become the latent's width. Lesson 4 comes back to it.
+#
+# Predict, count, and hold both against a slow reference that works head by head in float64.
 
 # %%
-from ledger.reference import values as oracle
+from ledger.reference import values as reference
 
 cached = 128 if IN_BROWSER else 1024
 w_kc = rng.standard_normal((heads, n, L), dtype=np.float32) / np.float32(L) ** 0.5
 w_vc = rng.standard_normal((heads, L, v), dtype=np.float32) / np.float32(L) ** 0.5
 q_nope = 4 * rng.standard_normal((1, heads, n), dtype=np.float32)  # [s, h, n]
-scale = lite.qk_dim**-0.5  # nope + rope; YaRN's factor is left out
+scale = lite.qk_dim**-0.5
 given = (q_nope, w_kc, latents[:cached], w_vc, scale)
-exact = oracle.attend_absorbed(*given)
+exact = reference.attend_absorbed(*given)
 
 # %%
 routes = {"materialize": attend_materialized, "absorb": attend_absorbed}
@@ -512,30 +405,107 @@ fig
 # head.
 
 # %% [markdown]
-# ## Does absorbing change the scale?
+# ## Where do queries and latents come from?
 #
-# An absorbed query is as wide as the latent. Attention divides its scores by the root of the width. So is it $\sqrt{L}$
-# now? Decide before you run the cell.
+# Both have been taken for granted since lesson 1. They are made from the hidden state of a token, on two paths that do
+# not touch.
 
 # %%
-scores = (q_nope[:, 0] @ w_kc[0] @ latents[:cached].T)[0]  # head 0
-fig = new_figure(7.5, 2.9, alt="Attention of one head, from the largest weight on, under two scales")
-ax = fig.subplots()
-choices = [("nope + rope", lite.qk_dim, "latent"), ("latent + rope", lite.cache_dim, "rope")]
-for name, width, color in choices:
-    gathered = np.sort(softmax(scores / width**0.5))[::-1].cumsum()
-    ax.plot(np.arange(1, cached + 1), gathered, color=COLORS[color], label=f"1/√{width}: {name}")
-    tokens = int(np.sum(gathered < 0.5)) + 1
-    print(f"{name:13} {width} wide: the {tokens} strongest tokens hold half of the attention")
-ax.set(xscale="log", xlabel="cached tokens, the largest weight first", ylabel="share of the attention")
-plain_ticks(ax.xaxis)
-ax.legend()
-fig
+from ledger.account.values import compression_macs
+
+
+def compression(shape, q_lora_dim):
+    sizes = (shape.latent_dim, shape.num_heads, shape.nope_dim, shape.rope_dim)
+    return compression_macs(1, shape.hidden_dim, q_lora_dim, *sizes)
+
+
+# %%
+costs = compression(v3, v3.q_lora_dim)
+hidden = Box("hidden", (v3.hidden_dim,))
+query = [hidden, Arrow("· W_DQ", short(costs.down)), Box("query latent", (v3.q_lora_dim,))]
+query += [Arrow("RMSNorm"), Box("normed", (v3.q_lora_dim,)), Arrow("· W_UQ", short(costs.up))]
+query += [Box("q_nope | q_rope", (v3.num_heads, v3.qk_dim))]
+entry = [hidden, Arrow("· W_DKV", short(costs.cache_entry)), Box("latent | k_rope", (v3.cache_dim,))]
+lanes = [Lane("query, of every head", query, COLORS["absorb"])]
+lanes += [Lane("cache entry, one for all heads", entry, COLORS["latent"])]
+flow(f"{v3.name}, one token: multiply-adds = weights read", lanes)
 
 # %% [markdown]
-# The scale stays. Absorbing changes no score: it is the same number, added up in another order. The width that counts is
-# that of the query and key that the model was trained with, nope + rope. Where a kernel takes the width from the array
-# that it is given, 576 in most models, attention comes out too flat, and nothing fails.
+# The lower lane is the compression: $W_{DKV}$ makes a cache entry of one narrow product. Its columns are
+# [latent | k_rope]. The latent gets its own RMSNorm before it is cached, the rope part its rotation. Both come in lesson
+# 4; here the entry is raw.
+#
+# The upper lane goes down to a query latent and up again. Nobody caches a query, so what is this for?
+
+# %%
+print("weights that make the queries, one layer, in M elements")
+for name in ("DeepSeek-V3", "GLM-5.2", "MiniCPM3-4B"):
+    shape = model(name)
+    through, straight = compression(shape, shape.q_lora_dim), compression(shape, None)
+    narrow, wide = (through.down + through.up) / 1e6, straight.up / 1e6
+    print(f"{name:12} through a query latent {narrow:5.1f}, straight {wide:6.1f}: {wide / narrow:.1f} ×")
+
+# %% [markdown]
+# It saves weights, which decode reads at every step. DeepSeek-V2-Lite does without: there $W_{UQ}$ starts at the hidden
+# state. Where there is a query latent, its RMSNorm is also why nobody multiplies $W_{DQ}$ and $W_{UQ}$.
+#
+# Predict, count and measure both kinds, for one token. The norm adds two multiplications for each feature of the query
+# latent.
+
+# %%
+mini = model("MiniCPM3-4B")
+
+
+def random_weights(shape):
+    heads_wide = shape.num_heads * shape.qk_dim
+    shapes = {"w_dkv": (shape.hidden_dim, shape.cache_dim)}
+    shapes["w_uq"] = (shape.q_lora_dim or shape.hidden_dim, heads_wide)
+    if shape.q_lora_dim is not None:
+        shapes |= {"w_dq": (shape.hidden_dim, shape.q_lora_dim), "q_norm": (shape.q_lora_dim,)}
+    return {name: rng.standard_normal(s, dtype=np.float32) / 32 for name, s in shapes.items()}
+
+
+def compress(hidden, weights, eps=1e-6):
+    query = hidden
+    if "w_dq" in weights:
+        low = hidden @ weights["w_dq"]
+        query = low / np.sqrt(np.mean(low**2, axis=-1, keepdims=True) + eps) * weights["q_norm"]
+    return query @ weights["w_uq"], hidden @ weights["w_dkv"]
+
+
+# %%
+from ledger.measure import ceilings
+
+memory = ceilings("float32", device="cpu").bandwidth
+tables = {shape.name: random_weights(shape) for shape in (mini, lite)}
+
+# %%
+for shape in (mini, lite):
+    table = tables[shape.name]
+    state = rng.standard_normal((1, shape.hidden_dim), dtype=np.float32)
+    predicted = compression(shape, shape.q_lora_dim).total + 2 * (shape.q_lora_dim or 0)  # and the norm
+    _, counts = count(compress, state, table)
+    assert counts.macs == predicted
+    seconds = time_pairs({"compress": partial(compress, state, table)})["compress"].low
+    nbytes = sum(w.nbytes for w in table.values())
+    print(f"{shape.name:16} {predicted:11,} predicted {counts.macs:11,} counted")
+    print(f"{'':16} {nbytes / 1e6:.1f} MB in {seconds * 1e3:.2f} ms,", end=" ")
+    print(f"{nbytes / seconds / memory:.0%} of memory's ceiling")
+
+# %% [markdown]
+# One token uses each weight once. So this step reads weights and does little else, whether or not there is a query
+# latent. That is why the time is told as a share of what this machine's memory can deliver. (Above 100%: some weights
+# came from a cache, as lesson 0 shows.)
+#
+# What is left is to cut the results at the right columns: a head is [nope | rope], and the heads stand side by side. You
+# write that in the first exercise. Here is what comes out of it.
+
+# %%
+from ledger.reference.values import project_mla
+
+parts = project_mla(state, tables[lite.name], lite.num_heads, lite.nope_dim, eps=1e-6)
+for name, part in zip(("q_nope", "q_rope", "latent", "k_rope"), parts, strict=True):
+    print(f"{name:7} {part.shape}")
 
 # %% [markdown]
 # ## Can the cache be split?
@@ -550,9 +520,8 @@ fig
 
 # %%
 exponentials = np.exp(np.log(2) * np.array([1, 0, 1]))
-toy_values = np.array([[1, 0], [0, 1], [0, 1]])  # [t, v]
-whole = exponentials @ toy_values / exponentials.sum()
-print(f"whole cache: exponentials {exponentials}, output {whole}")
+at_once = exponentials @ toy_values / exponentials.sum()
+print(f"whole cache: exponentials {exponentials}, output {at_once}")
 parts = []
 for name, part in [("first", slice(0, 1)), ("second", slice(1, 3))]:
     total = exponentials[part].sum()
@@ -561,7 +530,7 @@ for name, part in [("first", slice(0, 1)), ("second", slice(1, 3))]:
     print(f"{name} part: sum {total:.0f}, output {output}")
 merged = sum(total * output for total, output in parts) / sum(total for total, _ in parts)
 print(f"merged: 2/5 · {parts[0][1]} + 3/5 · {parts[1][1]} = {merged}")
-assert np.allclose(merged, whole)
+assert np.allclose(merged, at_once)
 
 # %% [markdown]
 # Each part was divided by its own sum. Multiplying by that sum undoes it, and then everything is divided by the total.
@@ -589,10 +558,10 @@ def merge_two(one, lse_one, two, lse_two):
     return share_one[..., None] * one + share_two[..., None] * two, lse
 
 
-outputs = np.array([[1.0, 0.0], [0.0, 1.0]])
-merged, lse = merge_two(outputs[0], np.log(2.0), outputs[1], np.log(3.0))
+first, second = np.array([1.0, 0.0]), np.array([0.0, 1.0])
+merged, lse = merge_two(first, np.log(2.0), second, np.log(3.0))
 print(f"natural log: output {merged}, sum of exponentials {np.exp(lse):.2f}")
-wrong, _ = merge_two(outputs[0], np.log2(2.0), outputs[1], np.log2(3.0))
+wrong, _ = merge_two(first, np.log2(2.0), second, np.log2(3.0))
 print(f"base-2 lses merged as natural ones: {wrong}")
 
 # %% [markdown]
@@ -613,7 +582,7 @@ print(f"base-2 lses merged as natural ones: {wrong}")
 # %%
 with np.errstate(invalid="ignore"):
     nothing, nan_output = np.float64(-np.inf), np.array([np.nan, np.nan])
-    leaks, _ = merge_two(outputs[0], np.log(2.0), nan_output, nothing)
+    leaks, _ = merge_two(first, np.log(2.0), nan_output, nothing)
     both_empty, lse = merge_two(np.zeros(2), nothing, np.zeros(2), nothing)
     difference = nothing - nothing
 print(f"share of the empty part: {np.exp(nothing - np.log(2.0)):.0f}, and 0 · NaN = {0 * np.nan}")
@@ -639,22 +608,22 @@ from itertools import pairwise
 H, P = 16, 8
 age = C - 1 - np.arange(C)
 scores = 4 * np.exp(-age / 400) + 6 * (age > C - 5) + rng.standard_normal((H, C))  # [h, t]
-weights, lse_whole = oracle.softmax_lse(scores)
+shares, lse_whole = reference.softmax_lse(scores)
 wide = latents.astype(np.float64)
-whole = weights @ wide  # [h, c], mixed latents
-bounds = [C * part // P for part in range(P + 1)]
-lses = np.stack([oracle.softmax_lse(scores[:, a:b])[1] for a, b in pairwise(bounds)])
+whole = shares @ wide  # [h, c], mixed latents
+eighths = list(pairwise(C * part // P for part in range(P + 1)))
+part_lses = np.stack([reference.softmax_lse(scores[:, start:stop])[1] for start, stop in eighths])
 
 # %%
 fig = new_figure(9.0, 3.0, alt="Scores over cached tokens in eight parts, and the share of each part")
-left, right = fig.subplots(1, 2, width_ratios=[1.7, 1])
-colors = [COLORS["latent"], COLORS["rope"]] * (P // 2)
-for (a, b), color in zip(pairwise(bounds), colors, strict=True):
-    left.plot(np.arange(a, b, 8), scores[0, a:b:8], ".", color=color, markersize=3)
-left.set(xlabel="cached token", ylabel="scaled score", title="head 0 (every eighth token)")
-right.bar(range(P), np.exp(lses[:, 0] - lse_whole[0]), color=colors)
-right.set(xlabel="part", ylabel="share of the attention", title="exp(lse of part − lse of all)")
-right.grid(False, axis="x")
+axes = fig.subplots(1, 2, width_ratios=[1.7, 1])
+colors = [COLORS["latent"], COLORS["value"]] * (P // 2)  # in turn, to tell neighbours apart
+for (start, stop), color in zip(eighths, colors, strict=True):
+    axes[0].plot(np.arange(start, stop, 8), scores[0, start:stop:8], ".", color=color, markersize=3)
+axes[0].set(xlabel="cached token", ylabel="scaled score", title="head 0 (every eighth token)")
+axes[1].bar(range(P), np.exp(part_lses[:, 0] - lse_whole[0]), color=colors)
+axes[1].set(xlabel="part", ylabel="share of the attention", title="exp(lse of part − lse of all)")
+axes[1].grid(False, axis="x")
 fig
 
 # %% [markdown]
@@ -669,11 +638,10 @@ from ledger.reference.values import merge_partials
 
 errors = []
 for parts in (1, 4, 16, 64, 256, 1024):
-    bounds = [C * part // parts for part in range(parts + 1)]
     made = []
-    for a, b in pairwise(bounds):
-        shares, lse = oracle.softmax_lse(scores[:, a:b])
-        made.append(((shares @ wide[a:b]).astype(np.float32), lse.astype(np.float32)))
+    for start, stop in pairwise(C * part // parts for part in range(parts + 1)):
+        shares, lse = reference.softmax_lse(scores[:, start:stop])
+        made.append(((shares @ wide[start:stop]).astype(np.float32), lse.astype(np.float32)))
     outputs, lses = (np.stack(part) for part in zip(*made, strict=True))
     merged, lse = merge_partials(outputs.astype(float), lses.astype(float))
     errors.append(np.abs(merged - whole).max() / np.abs(whole).max())
@@ -684,7 +652,7 @@ assert max(errors) < 1e-6
 # The number of parts does not matter. The merge is exact, and what is left is the rounding of the parts' results.
 #
 # It also does not matter in which order parts are merged, or in how many steps. So a chunked prefill may keep one
-# running result and merge each chunk into it. Chapter 6 does that.
+# running result and merge each chunk into it. [Lesson 6](../ch06_cache/cache.ipynb) does that.
 
 # %%
 running, running_lse = outputs[0].astype(float), lses[0].astype(float)
@@ -697,33 +665,33 @@ print(f"{len(outputs):,} parts, one after the other: largest error {error:.1e}")
 # ## What does splitting cost?
 #
 # Each part writes an output and an lse for every head, in float32, and the merge reads them. With absorb an output is a
-# mixed latent, which is wide. Predict those bytes beside the bytes of the cache itself.
+# mixed latent, which is wide. Predict those bytes, a write and a read, beside the bytes of the cache itself: one new
+# token of one request, all heads, one layer. (A cache in one piece merges nothing, so the count starts at two parts.)
 
 # %%
 from ledger.account.values import partials_bytes
 
-part_counts = [2**k for k in range(8)]
+part_counts = [2**k for k in range(1, 8)]
 moved = [2 * partials_bytes(parts, v3.num_heads, L) for parts in part_counts]  # written, read
 cache_bytes = {tokens: 2 * v3.cache_dim * tokens for tokens in (4096, 32768, 131072)}
-for tokens, size in cache_bytes.items():
-    print(f"{tokens:7,} cached: {size / 1e6:6.1f} MB; {part_counts[5]} parts move", end=" ")
-    print(f"{moved[5] / 1e6:.1f} MB on top")
 
 # %%
 fig = new_figure(7.5, 3.3, alt="Bytes of partial results over bytes of the cache, over the number of parts")
 ax = fig.subplots()
 for (tokens, size), color in zip(cache_bytes.items(), ("value", "rope", "latent"), strict=True):
-    shares = [100 * part / size for part in moved]
-    ax.plot(part_counts, shares, "o-", color=COLORS[color], label=f"{tokens:,} cached tokens")
+    label = f"{tokens:,} cached tokens, {size / 1e6:.1f} MB"
+    ax.plot(part_counts, [100 * part / size for part in moved], "o-", color=COLORS[color], label=label)
 ax.axhline(100, color=COLORS["neutral"], linewidth=1.0, linestyle=":")
-ax.set(xscale="log", yscale="log", xlabel="parts", ylabel="partials, % of the cache's bytes")
-plain_ticks(ax.xaxis)
+ax.set(xscale="log", yscale="log", xlabel="parts", ylabel="written and read, % of the cache")
+ax.set_title(f"{v3.name}, one request, one layer")
 plain_ticks(ax.yaxis)
+ax.set_xticks(part_counts, part_counts)
+ax.minorticks_off()
 ax.legend()
 fig
 
 # %% [markdown]
-# Splitting is cheap where the cache is long, and there it is needed. At the dotted line the partial results are as many
+# Splitting is cheap where the cache is long, and there it is needed. At the dotted line the partial results move as many
 # bytes as the cache. So a scheduler chooses the number of parts by the length of the cache; chapter 7 writes that plan.
 #
 # (Each part could go through `w_vc` first, and hand over outputs that are narrower. But then `w_vc` would be read by
@@ -780,11 +748,11 @@ for parts, timing in time_pairs(calls, seconds=0.15).items():
 # %%
 from ledger.account.values import merged_value_output_elements
 
-merged, apart = merged_value_output_elements(v3.hidden_dim, L, v, v3.num_heads)
-print(f"merged: {v3.num_heads} · {L} · {v3.hidden_dim:,} = {merged / 1e6:.1f} M elements a layer")
+one_matrix, apart = merged_value_output_elements(v3.hidden_dim, L, v, v3.num_heads)
+print(f"merged: {v3.num_heads} · {L} · {v3.hidden_dim:,} = {one_matrix / 1e6:.1f} M elements a layer")
 print(f"apart:  {v3.num_heads} · {v} · ({L} + {v3.hidden_dim:,}) = {apart / 1e6:.1f} M")
-print(f"merged / apart = {merged / apart:.2f}")
-gigabytes = [2 * v3.num_mla_layers * elements / 1e9 for elements in (merged, apart)]
+print(f"merged / apart = {one_matrix / apart:.2f}")
+gigabytes = [2 * v3.num_mla_layers * elements / 1e9 for elements in (one_matrix, apart)]
 print(f"in bf16, {v3.num_mla_layers} layers: {gigabytes[0]:.1f} GB against {gigabytes[1]:.1f} GB")
 
 # %%
@@ -799,12 +767,12 @@ merged_output_bars(MODELS)
 # Count and measure it, for one token and a few heads.
 
 # %%
-H = 1 if IN_BROWSER else 4
-w_uv = rng.standard_normal((H, L, v), dtype=np.float32) / np.float32(L) ** 0.5
-w_o = rng.standard_normal((H, v, v3.hidden_dim), dtype=np.float32) / np.float32(v) ** 0.5
-both = (w_uv @ w_o).reshape(H * L, v3.hidden_dim)
-w_o = w_o.reshape(H * v, v3.hidden_dim)
-mixed = rng.standard_normal((1, H, L), dtype=np.float32)  # [s, h, c]
+few = 1 if IN_BROWSER else 4  # heads
+w_uv = rng.standard_normal((few, L, v), dtype=np.float32) / np.float32(L) ** 0.5
+w_o = rng.standard_normal((few, v, v3.hidden_dim), dtype=np.float32) / np.float32(v) ** 0.5
+both = (w_uv @ w_o).reshape(few * L, v3.hidden_dim)
+w_o = w_o.reshape(few * v, v3.hidden_dim)
+mixed = rng.standard_normal((1, few, L), dtype=np.float32)  # [s, h, c]
 
 
 def two_products(mixed, w_uv, w_o):
@@ -822,13 +790,13 @@ assert np.allclose(one_merged(mixed, both), two_products(mixed, w_uv, w_o), atol
 counted = {name: count(*call)[1].macs for name, call in calls.items()}
 times = time_pairs({name: partial(*call) for name, call in calls.items()}, seconds=0.3)
 seconds = {name: timing.low for name, timing in times.items()}
-for name, (_, _, *weights) in calls.items():
-    size = sum(w.nbytes for w in weights)
+for name, (_, _, *matrices) in calls.items():
+    size = sum(w.nbytes for w in matrices)
     print(f"{name:13} {counted[name]:>11,} multiply-adds, {size / 1e6:5.1f} MB", end=" ")
     print(f"in {1e3 * seconds[name]:5.2f} ms: {size / seconds[name] / 1e9:4.1f} GB/s")
-ratios = [counts["merged"] / counts["two products"] for counts in (counted, seconds)]
-print(f"\npredicted {merged / apart:.2f} ×, counted {ratios[0]:.2f} ×, measured {ratios[1]:.2f} ×")
-assert counted["merged"] * apart == counted["two products"] * merged
+more = [costs["merged"] / costs["two products"] for costs in (counted, seconds)]
+print(f"\npredicted {one_matrix / apart:.2f} ×, counted {more[0]:.2f} ×, measured {more[1]:.2f} ×")
+assert counted["merged"] * apart == counted["two products"] * one_matrix
 
 # %% [markdown]
 # With one token each weight is read once, so the time follows the bytes. Where the two speeds differ, look at whether the
@@ -909,6 +877,10 @@ ToyStepper().show()
 #   and writes a natural log. It skips a part whose share is 0, so a NaN in there is never read. A request without tokens
 #   gives output 0 and lse $+\infty$.
 # * None of them multiplies $W_{UV}$ and $W_O$.
+#
+# **Read next:** the papers that introduced latent attention, with both ways to compute it: DeepSeek-V2
+# ([arXiv 2405.04434](https://arxiv.org/abs/2405.04434), section 2.1) and DeepSeek-V3
+# ([arXiv 2412.19437](https://arxiv.org/abs/2412.19437), section 2.1.1).
 
 # %% [markdown]
 # ## How to explain it
@@ -927,7 +899,6 @@ ToyStepper().show()
 # * MLA caches nothing for values: the latent serves as key and as value.
 # * For all heads the value matrices are a bmm. Heads are apart up to $W_{UV}$, and added by $W_O$.
 # * Queries come through a latent of their own in larger models, which saves weights. Only a norm stands between.
-# * The scale belongs to the width the model was trained with. Absorbing does not change it.
 # * Parts merge by their lse: natural log, an empty part left out, all empty gives 0 and $-\infty$.
 # * $W_{UV} W_O$ merged offline costs a DeepSeek-V3 layer 3.73 times the weights.
 
@@ -950,4 +921,4 @@ ToyStepper().show()
 # python judge.py 3
 # ```
 #
-# Chapter 4 does the part of the score that will not be absorbed.
+# Then go on to [lesson 4](../ch04_rope/rope.ipynb): the part of the score that will not be absorbed.

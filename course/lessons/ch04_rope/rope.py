@@ -89,11 +89,11 @@ v3 = model("DeepSeek-V3")
 pair = np.arange(v3.rope_dim // 2)
 fig = new_figure(7.5, 3.0, alt="Tokens for a whole turn of each pair, for three models, on a log scale")
 ax = fig.subplots()
-for name, color in zip(("DeepSeek-V3", "Kimi-K2.5", "GLM-5.2"), ("absorb", "rope", "latent"), strict=True):
-    theta = model(name).rope_theta
-    turn = 2 * np.pi * theta ** (2 * pair / v3.rope_dim)
-    ax.semilogy(pair, turn, "o-", color=COLORS[color], markersize=3, label=f"{name}, θ = {theta:,.0f}")
-    print(f"{name:12} a whole turn takes {turn[0]:.2f} tokens in pair 0, {turn[-1]:,.0f} in the last")
+for name, color in zip(("DeepSeek-V3", "Kimi-K2.5", "GLM-5.2"), ("value", "rope", "latent"), strict=True):
+    base = model(name).rope_theta
+    tokens = 2 * np.pi * base ** (2 * pair / v3.rope_dim)
+    ax.semilogy(pair, tokens, "o-", color=COLORS[color], markersize=3, label=f"{name}, θ = {base:,.0f}")
+    print(f"{name:12} a whole turn takes {tokens[0]:.2f} tokens in pair 0, {tokens[-1]:,.0f} in the last")
 ax.set(xlabel=f"pair, of {len(pair)}", ylabel="tokens for a whole turn")
 ax.legend()
 fig
@@ -137,15 +137,14 @@ for n in (0, 1):
 # apart, and their mean halfway between them.
 
 # %%
-positions = np.arange(2)
-wanted = np.stack([R(p).ravel() for p in positions])  # one row a position, one column an element
-equations = np.ones((len(positions), 1))  # "one M for all": the same unknown in each row
-best, *_ = np.linalg.lstsq(equations, wanted, rcond=None)
-left = np.sqrt(np.sum((wanted - best) ** 2) / np.sum(wanted**2))
-print("least squares:  ", np.round(best[0], 4))
-print("mean of R_0, R_1:", np.round(wanted.mean(0), 4))
+turns = np.stack([R(p).ravel() for p in (0, 1)])  # one row a position, one column an element
+equations = np.ones((len(turns), 1))  # "one M for all": the same unknown in each row
+best, *_ = np.linalg.lstsq(equations, turns, rcond=None)
+left = np.sqrt(np.sum((turns - best) ** 2) / np.sum(turns**2))
+print("least squares:   ", np.round(best[0], 4))
+print("mean of R_0, R_1:", np.round(turns.mean(0), 4))
 print(f"left over {left:.4f}, and sin(½) is {np.sin(0.5):.4f}")
-assert np.allclose(best[0], wanted.mean(0))
+assert np.allclose(best[0], turns.mean(0))
 
 # %% [markdown]
 # Now at the real width, with the real angles. Predict before you run: does the residual fall when more positions are
@@ -156,19 +155,19 @@ from ledger.reference.rope import rotation, single_matrix_residual
 from ledger.widgets import rope as pictures
 
 r, theta = v3.rope_dim, v3.rope_theta
-for count in (1, 2, 8):
-    print(f"{count:6,} positions: {single_matrix_residual(range(count), r, theta):.6f} left over")
-for count in (4096, 131072):  # the same by a sum in closed form, without building the matrices
-    print(f"{count:6,} positions: {pictures.residual_over(r, theta, [count])[0]:.6f} left over")
-nope = pictures.residual_over(r, None, [4096])[0]
-print(f"without any rotation (NoPE), 4,096 positions: {nope:.6f} left over")
+for tokens in (1, 2, 8):
+    print(f"{tokens:7,} positions: {single_matrix_residual(range(tokens), r, theta):.6f} left over")
+for tokens in (4096, 131072):  # the same by a sum in closed form, without building the matrices
+    print(f"{tokens:7,} positions: {pictures.residual_over(r, theta, [tokens])[0]:.6f} left over")
+unrotated = pictures.residual_over(r, None, [4096])[0]
+print(f"without any rotation (NoPE), 4,096 positions: {unrotated:.6f} left over")
 
 # %%
-turns = [pictures.blocks(np.exp(1j * n * theta ** (-2 * pair / r))[::4]) for n in (0, 1, 7)]
+shown = [pictures.blocks(np.exp(1j * p * theta ** (-2 * pair / r))[::4]) for p in (0, 1, 7)]
 mean = pictures.blocks(pictures.mean_turn(r, theta, 4096)[::4])
 titles = ["R at n = 0", "R at n = 1", "R at n = 7", "best M, 4,096 positions"]
 pictures.matrix_panels(
-    [*turns, mean], titles, "Rotations at positions 0, 1 and 7, and their mean over 4,096"
+    [*shown, mean], titles, "Rotations at positions 0, 1 and 7, and their mean over 4,096"
 )
 
 # %% [markdown]
@@ -184,9 +183,7 @@ pictures.matrix_panels(
 # %%
 rng = np.random.default_rng(4)
 C = 4096
-turn = np.exp(
-    1j * np.outer(np.arange(C), theta ** (-2 * pair / r))
-)  # [t, pair], a pair as one complex number
+turn = np.exp(1j * np.outer(np.arange(C), theta ** (-2 * pair / r)))  # [t, pair], each one complex number
 q, k = (rng.standard_normal((rows, r)).view(complex) for rows in (200, C))
 exact = (q.conj() @ (k * turn).T).real  # [query, t]
 single = (q.conj() @ (k * turn.mean(0)).T).real
@@ -197,17 +194,18 @@ print(f"of the scores' variance M keeps 1 − ρ² = {1 - rho**2:.0%}")
 
 # %%
 fig = new_figure(7.5, 3.4, alt="Residual of the best single matrix, and rope scores made with it")
-left, right = fig.subplots(1, 2, width_ratios=[1.5, 1])
-counts = 2 ** np.arange(18)
-for name, color in (("DeepSeek-V3", "absorb"), ("GLM-5.2", "latent"), ("Kimi-K3", "neutral")):
-    curve = pictures.residual_over(r, model(name).rope_theta, counts)
-    left.semilogx(counts, curve, color=COLORS[color], label=name)
-left.set(xlabel="cached tokens", ylabel="left over by the best M", ylim=(-0.04, 1.04))
-left.legend()
-plain_ticks(left.xaxis)
-right.plot(exact.ravel()[::400], single.ravel()[::400], ".", color=COLORS["rope"], markersize=3)
-right.axline((0, 0), slope=1, color=COLORS["neutral"], linewidth=1)
-right.set(xlabel="rope score", ylabel="with the best single M", title=f"{C:,} cached tokens")
+lines, cloud = fig.subplots(1, 2, width_ratios=[1.5, 1])
+lengths, most = 2 ** np.arange(18), 36
+for name, color in (("DeepSeek-V3", "value"), ("GLM-5.2", "latent"), ("Kimi-K3", "neutral")):
+    curve = pictures.residual_over(r, model(name).rope_theta, lengths)
+    lines.semilogx(lengths, curve, color=COLORS[color], label=name)
+lines.set(xlabel="cached tokens", ylabel="left over by the best M", ylim=(-0.04, 1.04))
+lines.legend()
+plain_ticks(lines.xaxis)
+cloud.plot(exact.ravel()[::400], single.ravel()[::400], ".", color=COLORS["rope"], markersize=3)
+cloud.axline((0, 0), slope=1, color=COLORS["neutral"], linewidth=1)
+cloud.set(xlim=(-most, most), ylim=(-most, most), aspect="equal", title=f"{C:,} cached tokens")
+cloud.set(xlabel="rope score", ylabel="with the best single M")
 fig
 
 # %% [markdown]
@@ -253,7 +251,7 @@ fig = new_figure(
     7.5, 2.7, alt="The rope score of one query and one key over their distance, from two positions"
 )
 ax = fig.subplots()
-for m, style, color in ((200, "-", "absorb"), (90_000, ":", "materialize")):
+for m, style, color in ((200, "-", "latent"), (90_000, ":", "value")):
     turned = np.array([q @ rotation(m, r, theta).T @ rotation(m + d, r, theta) @ k for d in distance])
     ax.plot(distance, turned, style, color=COLORS[color], label=f"query at {m:,}", linewidth=2.5)
 ax.set(xlabel="distance n − m, tokens", ylabel="rope score")
@@ -267,65 +265,59 @@ fig
 # %% [markdown]
 # ## Then why not rotate the content key as well?
 #
-# Older models do rotate their whole keys. Why does latent attention keep 64 features apart for it? Suppose it did not:
-# no rope part, and the content key $c_t W_K$ turned by its position. With the query at $s$ and the token at $t$, the
-# score would be
+# Models without latent attention rotate their whole keys. Why does latent attention keep 64 features apart for it?
+# Suppose it did not: no rope part, and the content key $c_n W_K$ turned by its position. With the query at $m$ and the
+# token at $n$, the score would be
 #
-# $$(R_s\, q) \cdot (R_t\, W_K^\top c_t) = q^\top R_{t-s}\, W_K^\top c_t = \big(\underbrace{q^\top R_{t-s}\,W_K^\top}_{
-# \text{another one for each } t-s}\big)\, c_t$$
+# $$(R_m\, q) \cdot (R_n\, W_K^\top c_n) = q^\top R_{n-m}\, W_K^\top c_n = \big(\underbrace{q^\top R_{n-m}\,W_K^\top}_{
+# \text{another one for each } n-m}\big)\, c_n$$
 #
 # (Here $q$ and $c$ are columns, and $W_K^\top$ is (nope, latent).) The rotation stands *between* query and $W_K$. Here
 # is the toy of lesson 1 with that rotation: three cached tokens at positions 0, 1, 2, and the query at position 2.
 
 # %%
-q_nope = np.array([1.0, 0.0])
-w_k = np.array([[1.0, 0], [0, 2], [1, 1]])  # [c, n]
-latents = np.eye(3)
-for t, c in enumerate(latents):
-    absorbed = R(t - 2).T @ q_nope @ w_k.T  # the query that meets token t
-    score = (R(2) @ q_nope) @ (R(t) @ (c @ w_k))
+toy_q = np.array([1.0, 0.0])
+toy_w_k = np.array([[1.0, 0], [0, 2], [1, 1]])  # [c, n]
+for t, c in enumerate(np.eye(3)):
+    absorbed = R(t - 2).T @ toy_q @ toy_w_k.T  # the query that meets token t
+    score = (R(2) @ toy_q) @ (R(t) @ (c @ toy_w_k))
     print(f"token {t}, distance {t - 2:2}: absorbed query {np.round(absorbed, 3)}, score {score:6.3f}")
     assert np.isclose(absorbed @ c, score)
-print(f"without rotation, all tokens:  absorbed query {q_nope @ w_k.T}")
+print(f"without rotation, all tokens:  absorbed query {toy_q @ toy_w_k.T}")
 
 # %% [markdown]
-# The absorb is still right, but every cached token needs an absorbed query of its own. That was the one thing that
-# made it cheap: the query went through $W_K$ once.
+# The absorb is still right, but every cached token needs an absorbed query of its own. What made absorbing cheap is
+# gone: the query went through $W_K$ once.
 #
 # Here are the ways out, for one head, one new token and $C$ cached ones. **Predict** the multiply-adds of each, with
-# $n$ for the key's width, $L$ for the latent's and $r$ for the decoupled part's.
+# $d_n$ for the content key's width (nope), $L$ for the latent's and $r$ for the decoupled part's.
 #
 # | | what happens | multiply-adds | cached values |
 # |---|---|---|---|
-# | absorb for each distance | turn the query $C$ times, absorb it $C$ times | $2Cn + C n L + C L$ | $L$ |
-# | rebuild the keys | all keys from latents, turn them | $C L n + 2Cn + C n$ | $L$ |
-# | cache the turned keys | as MHA does | $C n$ | $n$ a head |
-# | **decouple** | absorb once; $r$ features beside the latent | $n L + C (L + r)$ | $L + r$ |
+# | absorb for each distance | turn the query $C$ times, absorb it $C$ times | $2C d_n + C d_n L + C L$ | $L$ |
+# | rebuild and turn keys | all keys from latents, turn them | $C L d_n + 2C d_n + C d_n$ | $L$ |
+# | cache turned keys | as MHA does | $C d_n$ | $d_n$ a head |
+# | **decouple** | absorb once; $r$ features beside the latent | $d_n L + C (L + r)$ | $L + r$ |
 #
 # (Turning takes two multiplications a feature. A token's own rotations are left out in the last two rows.)
 
 # %%
-n, L, H, C = v3.nope_dim, v3.latent_dim, v3.num_heads, 4096
+nope, L, heads = v3.nope_dim, v3.latent_dim, v3.num_heads
 options = {
-    "absorb for each distance": (2 * C * n + C * n * L + C * L, L),
-    "rebuild and turn keys": (C * L * n + 2 * C * n + C * n, L),
-    "cache turned keys": (C * n, H * n),
-    "decouple": (n * L + C * (L + r), L + r),
+    "absorb for each distance": (2 * C * nope + C * nope * L + C * L, L),
+    "rebuild and turn keys": (C * L * nope + 2 * C * nope + C * nope, L),
+    "cache turned keys": (C * nope, heads * nope),
+    "decouple": (nope * L + C * (L + r), L + r),
 }
-for name, (macs, values) in options.items():
-    print(
-        f"{name:25} {H * macs / 1e6:10,.0f} M multiply-adds a layer   {values:6,} values a token for keys"
-    )
-first, *_, last = options.values()
-print(
-    f"\nrotating the content key would cost {first[0] / last[0]:.0f} times the multiply-adds of decoupling"
-)
+dear, cheap = (options[way][0] for way in ("absorb for each distance", "decouple"))
+print(f"rotating the content key would cost {dear / cheap:.0f} times the multiply-adds of decoupling")
 
 # %%
 fig = new_figure(8.4, 2.6, alt="Four ways to use RoPE: multiply-adds of the scores, and cached values")
 axes = fig.subplots(1, 2, sharey=True)
 names = list(options)[::-1]
-panels = [(f"M multiply-adds, {H} heads, {C:,} cached", lambda way: H * options[way][0] / 1e6, (20, 3e5))]
+work = f"M multiply-adds, {heads} heads, {C:,} cached"
+panels = [(work, lambda way: heads * options[way][0] / 1e6, (20, 3e5))]
 panels += [("values a token for keys", lambda way: options[way][1], (200, 1e5))]
 for ax, (label, amount, limits) in zip(axes, panels, strict=True):
     for place, name in enumerate(names):
@@ -345,18 +337,19 @@ fig
 # So **decoupled** means: position gets features of its own, made from the hidden state and not from the latent, one
 # rope key for all heads. Content stays free of position, and absorbs.
 #
-# Does real code cost what the table says? **Count** both ways for a few heads, with tables of cosines made beforehand,
-# as engines do.
+# Does real code cost what the table says? **Count** all rows but the third for two heads, with tables of cosines made
+# beforehand, as engines do.
 
 # %%
 from ledger.browser import IN_BROWSER
 from ledger.count import count
 
-H, C = 4, 64 if IN_BROWSER else 1024
-w_kc = rng.standard_normal((H, n, L), dtype=np.float32)  # [h, n, c]
-latents = rng.standard_normal((C, L), dtype=np.float32)  # [t, c]
-q_nope = rng.standard_normal((H, n), dtype=np.float32)  # [h, n], one new token
-angles = np.outer(np.arange(C) - (C - 1), theta ** (-np.arange(0, n, 2) / n))  # distances t − s
+few, short_cache = 2, 128 if IN_BROWSER else C
+some_w_kc = rng.standard_normal((few, nope, L), dtype=np.float32)  # [h, n, c]
+some_entries = rng.standard_normal((short_cache, L + r), dtype=np.float32)  # [t, c + r], ready to meet
+some_q = rng.standard_normal((few, nope + r), dtype=np.float32)  # [h, n + r], a token's, ready rotated
+distances = np.arange(short_cache) - (short_cache - 1)
+angles = np.outer(distances, theta ** (-np.arange(0, nope, 2) / nope))
 cos, sin = np.cos(angles).astype("f4"), np.sin(angles).astype("f4")
 
 
@@ -371,8 +364,9 @@ def absorb_for_each_distance(q_nope, w_kc, latents, cos, sin):
     return np.einsum("htc,tc->ht", back @ w_kc, latents)
 
 
-def absorb_once(q_nope, w_kc, latents):
-    return (q_nope[:, None] @ w_kc)[:, 0] @ latents.T
+def decouple(q, w_kc, entries):
+    content = (q[:, None, : w_kc.shape[1]] @ w_kc)[:, 0]  # [h, c]
+    return np.concatenate([content, q[:, w_kc.shape[1] :]], axis=-1) @ entries.T
 
 
 def rebuild_and_turn(q_nope, w_kc, latents, cos, sin):
@@ -381,18 +375,17 @@ def rebuild_and_turn(q_nope, w_kc, latents, cos, sin):
 
 
 # %%
-turned = (q_nope, w_kc, latents, cos, sin)
-calls = {absorb_for_each_distance: turned, rebuild_and_turn: turned, absorb_once: turned[:3]}
-formulas = {
-    absorb_for_each_distance: H * (2 * C * n + C * n * L + C * L),
-    rebuild_and_turn: H * (C * L * n + 2 * C * n + C * n),
-    absorb_once: H * (n * L + C * L),
-}
+turned = (some_q[:, :nope], some_w_kc, some_entries[:, :L], cos, sin)
+ways = {absorb_for_each_distance: turned, rebuild_and_turn: turned}
+ways[decouple] = (some_q, some_w_kc, some_entries)
+t = short_cache
+formulas = {absorb_for_each_distance: 2 * t * nope + t * nope * L + t * L}
+formulas |= {rebuild_and_turn: t * L * nope + 2 * t * nope + t * nope, decouple: nope * L + t * (L + r)}
 results = {}
-for way, args in calls.items():
+for way, args in ways.items():
     results[way], counts = count(way, *args)
-    print(f"{way.__name__:25} predicted {formulas[way]:12,}   counted {counts.macs:12,}")
-    assert counts.macs == formulas[way]
+    print(f"{way.__name__:25} predicted {few * formulas[way]:12,}   counted {counts.macs:12,}")
+    assert counts.macs == few * formulas[way]
 assert np.allclose(results[absorb_for_each_distance], results[rebuild_and_turn], atol=0.1)
 
 # %%
@@ -400,18 +393,15 @@ from functools import partial
 
 from ledger.measure import time_pairs
 
-timings = time_pairs({way.__name__: partial(way, *args) for way, args in calls.items()}, seconds=0.3)
-once = timings["absorb_once"].low
-for way in calls:
-    took = timings[way.__name__].low
-    print(f"{way.__name__:25} {took * 1e3:8.3f} ms", end="   ")
-    print(
-        f"{formulas[way] / formulas[absorb_once]:6.0f} × the multiply-adds, {took / once:6.0f} × the time"
-    )
+timings = time_pairs({way.__name__: partial(way, *args) for way, args in ways.items()}, seconds=0.3)
+for way in ways:
+    more, took = formulas[way] / formulas[decouple], timings[way.__name__].low
+    print(f"{way.__name__:25} {took * 1e3:8.3f} ms   {more:6.0f} × the multiply-adds,", end="")
+    print(f" {took / timings['decouple'].low:6.0f} × the time")
 
 # %% [markdown]
 # Predicted and counted agree to the last multiply-add. The **measured** ratio is usually the smaller one, since the
-# cheap way waits for the latents to come in and the dear ones keep the multipliers busy (lesson 1). It is the same
+# cheap way waits for the entries to come in and the dear ones keep the multipliers busy (lesson 1). It is the same
 # verdict all the same: rotating what is absorbed takes back what absorbing gave.
 
 # %% [markdown]
@@ -449,14 +439,13 @@ print(f"\nshare of MLA's entry that holds position: {v3.rope_dim / v3.cache_dim:
 from ledger.widgets.flow import Arrow, Box, Lane, flow
 from ledger.widgets.keys import short
 
-H, v, C = v3.num_heads, v3.value_dim, 4096
-wide = f"({L} + {r})"
-query = [Box("q_nope | q_rope", f"{H} × ({n} + {r})"), Arrow("absorb | rotate", short(H * n * L))]
-query += [Box("Q", f"{H} × {wide}"), Arrow("Q · Kᵀ, scale,\nsoftmax", short(H * C * (L + r)))]
-query += [Box("weights", (H, C)), Arrow("weights · V", short(H * C * L)), Box("mixed", (H, L))]
-query += [Arrow("W_V of\neach head", short(H * L * v)), Box("output", (H, v))]
-entry = [Box("c | k_rope", f"1 × {wide}"), Arrow("RMSNorm | rotate", f"stored: {2 * (L + r):,} bytes")]
-entry += [Box("K", f"1 × {wide}"), Arrow("its first part", "0 bytes"), Box("V", (1, L))]
+v, wide = v3.value_dim, f"({L} + {r})"
+query = [Box("query", f"{heads} × ({nope} + {r})"), Arrow("absorb |\nrotate", short(heads * nope * L))]
+query += [Box("Q", f"{heads} × {wide}"), Arrow("· Kᵀ,\nsoftmax", short(heads * C * (L + r)))]
+query += [Box("weights", (heads, C)), Arrow("· V", short(heads * C * L)), Box("mixed", (heads, L))]
+query += [Arrow("· W_V", short(heads * L * v)), Box("output", (heads, v))]
+entry = [Box("c | k_rope", f"1 × {wide}"), Arrow("RMSNorm |\nrotate", f"{2 * (L + r):,} bytes")]
+entry += [Box("K", f"1 × {wide}"), Arrow("its first\npart"), Box("V", (1, L))]
 lanes = [Lane("a new token", query, COLORS["absorb"]), Lane("a cached token", entry, COLORS["latent"])]
 flow(f"One decode step, {v3.name}, {C:,} cached (numbers: multiply-adds)", lanes)
 
@@ -464,13 +453,13 @@ flow(f"One decode step, {v3.name}, {C:,} cached (numbers: multiply-adds)", lanes
 # Here is all of it in four short functions. The widths are the model's own, with all heads (fewer in a browser).
 
 # %%
-H, S, C = 8 if IN_BROWSER else v3.num_heads, 3, 12 if IN_BROWSER else 32
-hidden = dict(q_nope=(S, H, n), q_rope=(S, H, r), latent=(C, L), k_rope=(C, r))
-x = {name: rng.standard_normal(shape) for name, shape in hidden.items()}
+H, S, T = 8 if IN_BROWSER else heads, 3, 12 if IN_BROWSER else 32  # heads, new tokens, cached tokens
+made = dict(q_nope=(S, H, nope), q_rope=(S, H, r), latent=(T, L), k_rope=(T, r))
+x = {name: rng.standard_normal(shape) for name, shape in made.items()}
 x["latent"] *= 3  # raw latents have no particular size: the norm gives them one
-w_kc, w_vc = rng.standard_normal((H, n, L)) / n**0.5, rng.standard_normal((H, L, v)) / L**0.5
+w_kc, w_vc = rng.standard_normal((H, nope, L)) / nope**0.5, rng.standard_normal((H, L, v)) / L**0.5
 norm_weight, eps = 1 + 0.2 * rng.standard_normal(L), 1e-6
-keys_at = np.arange(C)
+keys_at = np.arange(T)
 queries_at = keys_at[-S:]  # the new tokens are the last of the cached ones
 
 
@@ -515,13 +504,12 @@ print(f"Q {Q.shape}   K {K.shape}   V {K[:, :L].shape}   output {attend(Q, K, 0.
 from ledger.reference.layer import attend_materialized
 from ledger.reference.rope import softmax_scale
 
-scale = softmax_scale(n, r, v3.yarn_factor, v3.mscale_all_dim)
+scale = softmax_scale(nope, r, v3.yarn_factor, v3.mscale_all_dim)
 causal = keys_at <= queries_at[:, None]  # [s, t]
-content = rms_norm(x["latent"])
-unrotated = x["q_nope"], x["q_rope"], content, x["k_rope"]
-right = attend_materialized(*unrotated, w_kc, w_vc, scale, causal=True, theta=theta)
-error = np.abs(attend(Q, K, scale, causal) - right).max() / np.abs(right).max()
-print(f"{H} heads, {S} new tokens, {C} cached: largest difference {error:.1e} of the largest output")
+raw_parts = x["q_nope"], x["q_rope"], rms_norm(x["latent"]), x["k_rope"]
+expected = attend_materialized(*raw_parts, w_kc, w_vc, scale, causal=True, theta=theta)
+error = np.abs(attend(Q, K, scale, causal) - expected).max() / np.abs(expected).max()
+print(f"{H} heads, {S} new tokens, {T} cached: largest difference {error:.1e} of the largest output")
 assert error < 1e-10
 
 # %% [markdown]
@@ -531,7 +519,7 @@ assert error < 1e-10
 # %%
 for s in range(S):
     step = attend(Q[s : s + 1], K[: queries_at[s] + 1], scale)  # the cache as it was at that time
-    assert np.allclose(step[0], right[s], rtol=0, atol=1e-10 * np.abs(right).max())
+    assert np.allclose(step[0], expected[s], rtol=0, atol=1e-10 * np.abs(expected).max())
 print(f"{S} decode steps give the {S} rows of the causal prefill")
 
 # %% [markdown]
@@ -566,18 +554,22 @@ slips = {
     "rope part left out": attend(Q[..., :L], K[:, :L], scale, causal),
     f"scale {v3.cache_dim}$^{{-1/2}}$": attend(Q, K, v3.cache_dim**-0.5, causal),
 }
-errors = [np.sqrt(np.mean((wrong - right) ** 2) / np.mean(right**2)) for wrong in slips.values()]
+errors = [np.sqrt(np.mean((out - expected) ** 2) / np.mean(expected**2)) for out in slips.values()]
 
 # %%
 fig = new_figure(7.8, 2.7, alt="Error of the output for six slips")
 ax = fig.subplots()
-ax.barh(list(slips), errors, color=COLORS["materialize"])
+ax.barh(list(slips), errors, color=COLORS["measure"])
 ax.set(xlabel="error of the output, relative to its size (root mean square)")
 ax.grid(False, axis="y")
 ax.invert_yaxis()
 fig
 
 # %% [markdown]
+# The latent without its norm is the worst, mostly because of its size: it is three times too large here, and as the
+# value it makes the output itself as much too large. Of the others the wrong scale is the worst, since it bends every
+# score, content and position alike.
+#
 # On random inputs each of them is plain to see, if you have something right to compare with. A server has not: text
 # still comes out, only worse. So test a layer against a route that shares no step with it, as above.
 
@@ -589,15 +581,12 @@ fig
 # $2\,r\,C$ a step. **Count** it:
 
 # %%
-C = 4096
-k_long, at = rng.standard_normal((C, r), dtype=np.float32), tables(np.arange(C))
-_, each_step = count(rotate, k_long, *at)
-_, one_token = count(rotate, k_long[-1:], at[0][-1:], at[1][-1:])
+all_keys, turn_tables = rng.standard_normal((C, r), dtype=np.float32), tables(np.arange(C))
+_, each_step = count(rotate, all_keys, *turn_tables)
+_, one_token = count(rotate, all_keys[-1:], *(table[-1:] for table in turn_tables))
 print(f"rotated on writing:  {one_token.macs:9,} multiply-adds a step, predicted {2 * r:,}")
 print(f"rotated on reading:  {each_step.macs:9,} multiply-adds a step, predicted {2 * r * C:,}")
-print(
-    f"and a rope key for each of {v3.num_heads} heads would be {v3.num_heads * r:,} values a token, not {r}"
-)
+print(f"and a rope key for each of {heads} heads would be {heads * r:,} values a token, not {r}")
 assert (one_token.macs, each_step.macs) == (2 * r, 2 * r * C)
 
 # %% [markdown]
@@ -609,37 +598,38 @@ assert (one_token.macs, each_step.macs) == (2 * r, 2 * r * C)
 # %%
 from ledger.account.attention import absorb_heads_macs, decode_absorbed_macs
 
-H, C = (8, 256) if IN_BROWSER else (v3.num_heads, 2048)
-Q = rng.standard_normal((1, H, L + r), dtype=np.float32)
-K = rng.standard_normal((C, L + r), dtype=np.float32)
-w_v = rng.standard_normal((H, L, v), dtype=np.float32)
+rows, tokens = (8, 256) if IN_BROWSER else (heads, 2048)
+step_q = rng.standard_normal((rows, L + r), dtype=np.float32)
+step_k = rng.standard_normal((tokens, L + r), dtype=np.float32)
+step_w_v = rng.standard_normal((rows, L, v), dtype=np.float32)
 
 
-def decode(Q, K, w_v):
-    scores = (Q[0] * np.float32(scale)) @ K.T  # [h, t]
+def decode(q, k, w_v):
+    scores = (q * np.float32(scale)) @ k.T  # [h, t]
     weights = np.exp(scores - scores.max(-1, keepdims=True))
-    mixed = weights @ K[:, :L] / weights.sum(-1, keepdims=True)
+    mixed = weights @ k[:, :L] / weights.sum(-1, keepdims=True)
     return (mixed[:, None] @ w_v)[:, 0]
 
 
 # %%
-predicted = {}
+predicted, calls = {}, {}
 for name, width in (("with rope", r), ("without", 0)):
-    step = decode_absorbed_macs(C, H, L, width).total + absorb_heads_macs(1, H, L, v)
-    predicted[name] = step + H * (L + width)  # the last term is the scale on the queries
-    _, counts = count(decode, Q[..., : L + width], np.ascontiguousarray(K[:, : L + width]), w_v)
+    step = decode_absorbed_macs(tokens, rows, L, width).total + absorb_heads_macs(1, rows, L, v)
+    predicted[name] = step + rows * (L + width)  # the last term is the scale on the queries
+    calls[name] = partial(
+        decode, *(np.ascontiguousarray(a[:, : L + width]) for a in (step_q, step_k)), step_w_v
+    )
+    _, counts = count(calls[name])
     print(f"{name:10} predicted {predicted[name]:13,}   counted {counts.macs:13,}")
     assert counts.macs == predicted[name]
-share = H * C * r / decode_absorbed_macs(C, H, L, r).total
+share = rows * tokens * r / decode_absorbed_macs(tokens, rows, L, r).total
 print(f"the rope part's share of the work on the cache: r / (2L + r) = {share:.1%}")
 
 # %%
-narrow = np.ascontiguousarray(K[:, :L])
-steps = {"with rope": lambda: decode(Q, K, w_v), "without": lambda: decode(Q[..., :L], narrow, w_v)}
-timings = time_pairs(steps, seconds=0.4)
-for name, timing in timings.items():
+times = time_pairs(calls, seconds=0.4)
+for name, timing in times.items():
     print(f"{name:10} {timing.low * 1e3:7.2f} ms, {2 * predicted[name] / timing.low / 1e9:6.1f} GFLOP/s")
-ratio = timings["with rope"].low / timings["without"].low
+ratio = times["with rope"].low / times["without"].low
 print(f"ratio predicted {predicted['with rope'] / predicted['without']:.3f}, measured {ratio:.3f}")
 
 # %% [markdown]
@@ -666,43 +656,55 @@ from ledger.reference.rope import apply_rope, half_split_order
 
 order = half_split_order(r)
 print(f"half-split takes features {order[:4].tolist()} … {order[r // 2 : r // 2 + 4].tolist()} …")
-q, k = rng.standard_normal((2, 5, r))
+five_q, five_k = rng.standard_normal((2, 5, r))
 at = np.array([3, 50, 51, 900, 4000])
-scores = apply_rope(q, at, theta, interleaved=True) @ apply_rope(k, at, theta, interleaved=True).T
-converted = apply_rope(q[:, order], at, theta, interleaved=False)
-both = converted @ apply_rope(k[:, order], at, theta, interleaved=False).T
+scores = apply_rope(five_q, at, theta, interleaved=True) @ apply_rope(five_k, at, theta, interleaved=True).T
+converted = apply_rope(five_q[:, order], at, theta, interleaved=False)
+both = converted @ apply_rope(five_k[:, order], at, theta, interleaved=False).T
 assert np.allclose(scores, both)
-assert np.allclose(converted[:, np.argsort(order)], apply_rope(q, at, theta, interleaved=True))
+assert np.allclose(converted[:, np.argsort(order)], apply_rope(five_q, at, theta, interleaved=True))
 print("converted on both sides: the same scores, and argsort of the order goes back")
 
 # %% [markdown]
-# Where only one side is converted, or one side is rotated in the wrong layout, nothing fails either. How wrong are the
-# scores, as the distance grows?
+# Rotate both sides in the wrong layout, and nothing fails either. How wrong are the scores as the distance grows? And if
+# only the key's side is wrong, how wrong is the score of a token with itself, at distance 0?
 
 # %%
-far = 2 ** np.arange(14)
-many_q, many_k = rng.standard_normal((2, 4000, r))
-wrong = []
-for d in far:
-    true, other = (
-        (many_q * (many_k @ rotation(-d, r, theta, interleaved=layout).T)).sum(-1)
-        for layout in (True, False)
-    )
-    wrong.append(np.sqrt(np.mean((true - other) ** 2) / np.mean(true**2)))
-fig = new_figure(7.0, 2.6, alt="Error of rope scores when the layouts are mixed")
+many_q, many_k = rng.standard_normal((2, 2000, r))
+
+
+def rope_scores(q_at, k_at, q_layout, k_layout):  # a layout: interleaved or not
+    turned_k = many_k @ rotation(k_at, r, theta, k_layout).T
+    return (many_q @ rotation(q_at, r, theta, q_layout).T * turned_k).sum(-1)
+
+
+spots = [0, *(2**k for k in range(14))]
+apart = {"both sides, over their distance": [], "one side, at distance 0, over the position": []}
+for p in spots:
+    for mixed_up, given in zip(apart.values(), ((p, 0, False, False), (p, p, True, False)), strict=True):
+        true = rope_scores(*given[:2], True, True)
+        mixed_up.append(np.sqrt(np.mean((true - rope_scores(*given)) ** 2) / np.mean(true**2)))
+
+# %%
+fig = new_figure(7.5, 3.0, alt="Error of rope scores with both sides or one side in the wrong layout")
 ax = fig.subplots()
-ax.semilogx(far, wrong, "o-", color=COLORS["rope"])
-ax.set(xlabel="distance, tokens", ylabel="error, relative to a score", ylim=(0, None))
-plain_ticks(ax.xaxis)
+for (name, curve), look, color in zip(apart.items(), ("o-", "s--"), ("rope", "value"), strict=True):
+    ax.plot(spots, curve, look, color=COLORS[color], label=name)
+ax.set_xscale("symlog", linthresh=1)
+ax.set_xticks([0, 1, 10, 100, 1000, 10000], ["0", "1", "10", "100", "1,000", "10,000"])
+ax.set(xlabel="tokens (distance, or position)", ylabel="error, relative to a score", ylim=(0, None))
+ax.legend(loc="lower right")
 fig
 
 # %% [markdown]
-# At distance 0 there is no error at all, so a test with a single token passes. From some hundred tokens on the error
-# nears √2, which is how far apart two numbers are that have nothing to do with each other.
+# It is the same curve twice, over different things. With both sides wrong there is no error at distance 0, so a test with
+# a single token passes at any position. With one side wrong only position 0 passes. Far out either error nears √2, which
+# is how far apart two numbers are that have nothing to do with each other.
 #
-# This really happens: the first published code of DeepSeek-V3.2's indexer rotated in the interleaved layout where its
-# weights were half-split, and a later notice corrected it. The model uses the interleaved layout in its attention and
-# the half-split one in its indexer.
+# The first really happened: the first published code of DeepSeek-V3.2 rotated both sides of its indexer (the small
+# network that selects which tokens to attend to, chapter 10) in the interleaved layout where the weights were
+# half-split, and a later notice corrected it. The model uses the interleaved layout in its attention and the half-split
+# one in its indexer.
 #
 # With torch the interleaved layout needs no slicing: a pair is a complex number, and rotating it is one
 # multiplication.
@@ -714,24 +716,24 @@ except ImportError:
     torch = None
     print("torch is not installed here. Nothing below needs it.")
 if torch is not None:
-    turn = torch.polar(
-        torch.ones(len(at), r // 2).double(), torch.from_numpy(np.outer(at, theta ** (-2 * pair / r)))
-    )
-    turned = torch.view_as_real(torch.view_as_complex(torch.from_numpy(q).view(len(at), -1, 2)) * turn)
-    same = np.allclose(turned.flatten(1).numpy(), apply_rope(q, at, theta, interleaved=True))
+    by = torch.from_numpy(np.outer(at, theta ** (-2 * pair / r)))
+    pairs = torch.view_as_complex(torch.from_numpy(five_q).view(len(at), -1, 2))
+    by_torch = torch.view_as_real(pairs * torch.polar(torch.ones_like(by), by)).flatten(1).numpy()
+    same = np.allclose(by_torch, apply_rope(five_q, at, theta, interleaved=True))
     print("view_as_complex, times e^(i·angle), view_as_real: the same rotation:", same)
 
 # %% [markdown]
 # ## Which scale comes before the softmax?
 #
 # A score is divided by the root of the width of query and key, so that random ones come out at size 1. The width is
-# that of the key *that the model was trained with*, $n + r$. YaRN, which stretches a trained context by a factor $f$,
-# multiplies query and key by a number $m$ each. It has a setting of the model in it, `mscale_all_dim`, here $a$:
+# that of the key *that the model was trained with*, nope + rope, $d_n + r$. YaRN, which stretches a trained context by a
+# factor $f$, multiplies query and key by a number $y$ each. It has a setting of the model in it, `mscale_all_dim`, here
+# $a$:
 #
-# $$\text{scale} = \frac{m^2}{\sqrt{n + r}} \qquad m = 0.1\, a \ln f + 1$$
+# $$\text{scale} = \frac{y^2}{\sqrt{d_n + r}} \qquad y = 0.1\, a \ln f + 1$$
 
 # %%
-print("                       n    r   factor  mscale    plain      scale    (L + r)^−½")
+print("                    nope rope   factor  mscale    plain      scale    (L + r)^−½")
 scales, seen = {}, set()
 for shape in MODELS.values():
     yarn = (shape.nope_dim, shape.rope_dim, shape.yarn_factor, shape.mscale_all_dim)
@@ -743,60 +745,41 @@ for shape in MODELS.values():
     print(f"{shape.name:20} {yarn[0]:4} {yarn[1]:4} {factor:>8} {mscale:>7}", end=" ")
     print(f"{scales[shape.name][1]:8.6f}   {scales[shape.name][0]:8.6f}   {scales[shape.name][2]:8.6f}")
 
-# %%
-fig = new_figure(8.2, 3.6, alt="Softmax scale of each model: right, plain, trap")
-ax = fig.subplots()
-place = np.arange(len(scales))
-kinds = (
-    ("right", "o", "latent"),
-    ("plain, without YaRN", "|", "neutral"),
-    ("(L + r)$^{-1/2}$, the trap", "x", "materialize"),
-)
-for i, (label, marker, color) in enumerate(kinds):
-    ax.plot([s[i] for s in scales.values()], place, marker, color=COLORS[color], label=label, markersize=8)
-ax.set_yticks(place, list(scales))
-ax.set(xlabel="scale", ylim=(len(scales) - 0.5, -0.5), xlim=(0, None))
-ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-fig
-
 # %% [markdown]
 # The last column is the trap. The absorbed query is as wide as the entry, so a kernel that knows nothing of the model
 # takes $576^{-1/2}$ for its default, as several do. But absorbing does not change the score. It is still the number
 # that a query and a key of width 192 gave:
 
 # %%
-q_nope, c = rng.standard_normal((400, n)), rng.standard_normal((400, L)) / L**0.5
-one_head = rng.standard_normal((n, L))
-narrow = np.einsum("sn,sn->s", q_nope, c @ one_head.T)  # with the key, n wide
-wide = np.einsum("sc,sc->s", q_nope @ one_head, c)  # absorbed, L wide
-assert np.allclose(narrow, wide)
-print(
-    f"content scores, size {narrow.std():.2f} with keys and {wide.std():.2f} absorbed; √{n} = {n**0.5:.2f}"
-)
+many, c = rng.standard_normal((400, nope)), rng.standard_normal((400, L)) / L**0.5
+one_head = rng.standard_normal((nope, L))
+with_keys = np.einsum("sn,sn->s", many, c @ one_head.T)  # nope wide
+absorbed = np.einsum("sc,sc->s", many @ one_head, c)  # L wide
+assert np.allclose(with_keys, absorbed)
+print(f"content scores, size {with_keys.std():.2f} with keys, {absorbed.std():.2f} absorbed;", end=" ")
+print(f"√{nope} = {nope**0.5:.2f}")
 
 # %% [markdown]
 # What does a wrong scale do? It divides every score by the same number, like a higher temperature. **Predict** with
 # scores that are normal of standard deviation $\sigma$: the weights' entropy is about $\ln C - \sigma^2/2$, so that a
-# query attends to about $C\,e^{-\sigma^2/2}$ tokens. With unit features, $\sigma$ is scale $\cdot \sqrt{n + r}$.
+# query attends to about $C\,e^{-\sigma^2/2}$ tokens. With unit features, $\sigma$ is scale $\cdot \sqrt{d_n + r}$.
 
 # %%
-C = 4096
-scores = rng.standard_normal((256, C)) * (n + r) ** 0.5
-right, plain, trap = scales["DeepSeek-V3"]
+random_scores = rng.standard_normal((256, C)) * (nope + r) ** 0.5
 curves = {}
-for name, s in (("right", right), ("plain", plain), ("trap", trap)):
-    weights = np.exp(s * scores - (s * scores).max(-1, keepdims=True))
+for name, by in zip(("right", "plain", "trap"), scales["DeepSeek-V3"], strict=True):
+    weights = np.exp(by * random_scores - (by * random_scores).max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     spread = np.exp(-(weights * np.log(weights)).sum(-1)).mean()
-    guess = C * np.exp(-((s * (n + r) ** 0.5) ** 2) / 2)
+    guess = C * np.exp(-((by * (nope + r) ** 0.5) ** 2) / 2)
     curves[name] = np.cumsum(np.sort(weights, -1)[:, ::-1], -1).mean(0)
-    print(f"{name:6} scale {s:.4f}: attends to {spread:6,.0f} tokens, predicted {guess:6,.0f}", end="   ")
+    print(f"{name:6} scale {by:.4f}: attends to {spread:6,.0f} tokens, predicted {guess:6,.0f}", end="   ")
     print(f"the heaviest has {weights.max(-1).mean():.2%}")
 
 # %%
 fig = new_figure(7.0, 2.8, alt="Share of the weight on the heaviest tokens, for three softmax scales")
 ax = fig.subplots()
-for (name, curve), color in zip(curves.items(), ("latent", "neutral", "materialize"), strict=True):
+for (name, curve), color in zip(curves.items(), ("latent", "neutral", "measure"), strict=True):
     ax.semilogx(np.arange(1, C + 1), curve, color=COLORS[color], label=name)
 ax.set(xlabel=f"heaviest tokens, of {C:,}", ylabel="share of the weight", ylim=(0, 1.02))
 ax.legend(loc="upper left")
@@ -812,8 +795,7 @@ fig
 
 # %%
 for name in ("DeepSeek-V3", "GLM-5", "MiniCPM3-4B"):
-    right, _, trap = scales[name]
-    print(f"{name:12} right scale / trap = {right / trap:.2f}")
+    print(f"{name:12} right scale / trap = {scales[name][0] / scales[name][2]:.2f}")
 
 # %% [markdown]
 # ## Can you turn it yourself?
@@ -866,12 +848,12 @@ pictures.RopeDial().show()
 # * RoPE turns pair $i$ at position $n$ by $n\,\theta^{-2i/r}$. A score holds $R_m^\top R_n = R_{n-m}$.
 # * No single matrix replaces the rotations: the best one is their mean, and its residual goes to 1 with the length of
 #   the cache. Without rotation it is 0.
-# * A rotated content key would need $R_{t-s} W_K^\top$ between query and latent: an absorb for each cached token,
+# * A rotated content key would need $R_{n-m} W_K^\top$ between query and latent: an absorb for each cached token,
 #   which is as dear as rebuilding keys. Hence the decoupled part.
 # * Entry [RMSNorm(c) | rotated k_rope], query [absorbed | rotated], value RMSNorm(c). The norm never sees the rope
 #   part.
 # * Interleaved and half-split hold the same pairs at other places. Convert both sides once, or neither.
-# * The scale is $m^2/\sqrt{n+r}$. The width of the absorbed query has no part in it.
+# * The scale is $y^2/\sqrt{d_n+r}$, with $y$ from YaRN. The width of the absorbed query has no part in it.
 
 # %% [markdown]
 # ## Exercises to do next
@@ -892,4 +874,4 @@ pictures.RopeDial().show()
 # python judge.py 4
 # ```
 #
-# You now have both routes complete. Chapter 5 puts all their costs side by side and asks where they cross.
+# Then go on to [lesson 5](../ch05_crossover/crossover.ipynb): both routes are complete, and it asks where they cross.

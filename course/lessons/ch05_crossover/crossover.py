@@ -24,7 +24,7 @@
 # 3. DeepSeek-V3 caches 4,096 tokens. At how many new tokens do the routes take equally many multiply-adds? In a cache
 #    of a million?
 # 4. At the crossing, one line on log-log paper has slope 1. Which one, and what is the slope of the other?
-# 5. On a GPU the *times* cross at more new tokens than the multiply-adds. What does the formula leave out?
+# 5. By a GPU's data sheet the *times* cross at more new tokens than the multiply-adds. What does the formula leave out?
 #
 # <details><summary>Answers</summary>
 #
@@ -33,7 +33,7 @@
 # 2. Each term is proportional to the heads, so they cancel. The rope scores are the same on both sides.
 # 3. 163.8, and 170.7 in a cache so long that its length no longer counts.
 # 4. Absorb's: all of its work is proportional to the new tokens. Materialize's slope is about 0.29 there.
-# 5. The expanded keys and values go to memory and come back, and the two attentions do not run equally fast.
+# 5. The expanded keys and values, which go to memory and come back. (What is measured also depends on the kernels.)
 #
 # </details>
 #
@@ -94,19 +94,19 @@ from ledger.widgets.keys import short
 
 v3 = model("DeepSeek-V3")
 L, n, r, v, H = widths(v3).values()
-S, C = 1, 4096
-m = [short(step.macs) for step in materialize_steps(S, C, **widths(v3))]
-a = [short(step.macs) for step in absorb_steps(S, C, **widths(v3))]
+C = 4096
 
 # %%
-rebuild = [Box("latents", (C, L), COLORS["latent"]), Arrow("· W_K, W_V", f"{m[0]} + {m[1]}")]
-rebuild += [Box("keys | values", f"{H} × {C:,} × ({n} | {v})"), Arrow("queries · keysᵀ", m[2])]
-rebuild += [Box("weights", (H, S, C)), Arrow("· values", m[3]), Box("output", (H, S, v))]
-move = [Box("q_nope", (H, S, n)), Arrow("· W_Kᵀ", a[0]), Box("q_absorbed", (H, S, L))]
-move += [Arrow("| q_rope, · entriesᵀ", a[1]), Box("weights", (H, S, C))]
-move += [Arrow("· latents", a[2]), Box("mixed", (H, S, L)), Arrow("· W_V", a[3]), Box("output", (H, S, v))]
-lanes = [Lane("materialize", rebuild, COLORS["materialize"]), Lane("absorb", move, COLORS["absorb"])]
-flow(f"{v3.name}, one layer, {S} new token, {C:,} cached", lanes)
+up = [short(step.macs) for step in materialize_steps(1, C, **widths(v3))]
+low = [short(step.macs) for step in absorb_steps(1, C, **widths(v3))]
+upper = [Box("latents", (C, L), COLORS["latent"]), Arrow("· W_K, W_V", f"{up[0]} + {up[1]}")]
+upper += [Box("keys | values", f"{H} × {C:,} × ({n} | {v})"), Arrow("queries · keysᵀ", up[2])]
+upper += [Box("weights", (H, C)), Arrow("· values", up[3]), Box("output", (H, v))]
+lower = [Box("q_nope", (H, n)), Arrow("· W_Kᵀ", low[0]), Box("absorbed", (H, L))]
+lower += [Arrow("| q_rope,\n· entriesᵀ", low[1]), Box("weights", (H, C)), Arrow("· latents", low[2])]
+lower += [Box("mixed", (H, L)), Arrow("· W_V", low[3]), Box("output", (H, v))]
+lanes = [Lane("materialize", upper, COLORS["materialize"]), Lane("absorb", lower, COLORS["absorb"])]
+flow(f"{v3.name}, one layer, 1 new token, {C:,} cached", lanes)
 
 # %% [markdown]
 # The upper lane does nearly everything in its first arrow, before any query has come in. The lower lane never touches
@@ -122,22 +122,13 @@ flow(f"{v3.name}, one layer, {S} new token, {C:,} cached", lanes)
 # | values | $C \cdot L \cdot v$ | $S \cdot L \cdot v$ |
 # | **projection** | $C \cdot P$ | $S \cdot P$ |
 # | **attention** | $S\,C\,(n+r+v)$ | $S\,C\,(2L+r)$ |
-
+#
+# Where does each route's work go, at one new token and at 2,048?
 
 # %%
-def show(S, C, shape):
-    for route, steps in (("materialize", materialize_steps), ("absorb", absorb_steps)):
-        print(f"{route}: {S:,} new, {C:,} cached, all {shape.num_heads} heads")
-        found = steps(S, C, **widths(shape))
-        total = sum(step.macs for step in found)
-        for step in found:
-            factors = f"{step.heads} · {step.rows:,} · {step.inner:,} · {step.cols:,}"
-            print(f"   {step.name:20} {factors:28} {step.macs:19,}  {step.macs / total:6.1%}")
-        print(f"   {'total':49} {total:19,}\n")
+from ledger.widgets.crossover import step_bars
 
-
-show(1, C, v3)
-show(2048, C, v3)
+step_bars(v3, C, (1, 2048))
 
 # %% [markdown]
 # At one new token, materialize spends over 99% on rebuilding. At 2,048 its attention is the larger part, and absorb is
@@ -153,7 +144,7 @@ show(2048, C, v3)
 # %%
 from ledger.account.crossover import shared_macs
 
-one, many = (shared_macs(S, C, v3) for S in (1, 2048))
+one, many = (shared_macs(new, C, v3) for new in (1, 2048))
 print(f"{'multiply-adds of one layer':32} {'1 new token':>15} {'2,048 new tokens':>19}")
 for name in one:
     print(f"{name:32} {one[name]:15,} {many[name]:19,}")
@@ -188,12 +179,12 @@ for S in (1, 164, 2048):
 # %% [markdown]
 # ## What stands side by side?
 #
-# Now put only the two projection terms next to each other:
+# The difference between the routes is one of projections and one of pairs. In projections,
 #
-# $$C \cdot L\,(n+v) \qquad\text{and}\qquad S \cdot L\,(n+v)$$
+# $$\underbrace{C \cdot L\,(n+v)}_\text{materialize} \qquad \underbrace{S \cdot L\,(n+v)}_\text{absorb}$$
 #
-# The same work for a token, $L\,(n+v)$. One route does it for every cached token, the other for every new one. This
-# single swap is the whole saving. The price stands in the attention terms, $n+r+v$ against $2L+r$ for each pair.
+# both have the factor $P = L\,(n+v)$. What stands before it is the length of the cache or the number of new tokens, so
+# absorb is ahead by $(C - S)\,P$. For that it loses $2L - n - v$ on every pair of a new and a cached token.
 
 # %%
 P, narrow, wide = L * (n + v), n + r + v, 2 * L + r
@@ -208,7 +199,8 @@ for S in (1, 2048):
 # ## What do you predict, and where do the older schemes stand?
 #
 # MHA, GQA and MQA have their keys and values in the cache. Their step costs the attention term of materialize and
-# nothing else, so they have one route and no crossing. Set them beside MLA's two, at 4,096 cached tokens.
+# nothing else, so they have one route and no crossing. The next cell sets them beside MLA's two, at 4,096 cached tokens
+# and 1, 128 and 2,048 new ones. Predict before you look: between which two of these does MLA's winner change?
 
 # %%
 from ledger.account.attention import family
@@ -228,9 +220,8 @@ print(f"1/{mha.cache_bytes / (2 * v3.cache_dim):.0f} of the cache")
 
 # %% [markdown]
 # This is the bargain of MLA in one line: decode with a few times the multiply-adds of MHA on a small fraction of its
-# bytes. At 2,048 new tokens materialize comes close to MHA, because so many queries share what was rebuilt.
-#
-# Predict before you go on: between which two columns does MLA's winner change?
+# bytes. At 2,048 new tokens materialize comes close to MHA, because so many queries share what was rebuilt. MLA's
+# winner changes between the last two columns.
 
 # %% [markdown]
 # ## Does real code take exactly that many?
@@ -316,8 +307,8 @@ for S in (1, 64, 512) if not IN_BROWSER else (1, 16):
 # %% [markdown]
 # ## How do the two lines run?
 #
-# Draw both totals over the new tokens on paper with two logarithmic scales. One often reads that the lines are "nearly
-# parallel" there and cross once. Are they? On such paper, parallel means growing by the same percentage.
+# Draw both totals over the new tokens on paper with two logarithmic scales. A widely shared explainer calls the lines
+# "nearly parallel" there. Are they? On such paper, parallel means growing by the same percentage.
 #
 # All of absorb's work is proportional to $S$: one percent more tokens, one percent more work, slope 1. Of materialize's
 # work only the attention grows, so its slope is the share of the attention in the total:
@@ -344,26 +335,9 @@ for S in (1, 16, round(at), 1024, 16384):
     assert np.allclose(by_share, by_totals, atol=1e-3)
 
 # %%
-tokens, height = np.geomspace(1, 8192, 60), total(absorb_macs, at)
-fig = new_figure(7.5, 3.9, alt="Both totals over new tokens, log-log, with a tangent at the crossing")
-ax = fig.subplots()
-for name, macs in (("materialize", materialize_macs), ("absorb", absorb_macs)):
-    ax.plot(tokens, total(macs, tokens), color=COLORS[name], label=name)
-ax.plot([at], [height], "D", color=COLORS["ink"])
-slope, reach = log_slopes(round(at), C, **widths(v3))[0], np.array([at / 12, at * 12])
-tangent = height * (reach / at) ** slope
-ax.plot(reach, tangent, "--", color=COLORS["ink"], linewidth=1.3)
-ax.set(xscale="log", yscale="log", xlabel="new tokens", ylabel="multiply-adds, one layer")
-ax.set_title(f"{v3.name}, {C:,} cached tokens")
-ax.legend(loc="lower right")
-plain_ticks(ax.xaxis)
+from ledger.widgets.crossover import slopes_chart
 
-# %%
-beside = dict(textcoords="offset points", fontsize=9.5, va="center")
-ax.annotate(f"its tangent: slope {slope:.2f}", (reach[1], tangent[1]), (0, -24), ha="right", **beside)
-ax.annotate("slope 1", (8, total(absorb_macs, 8)), (10, -4), **beside)
-ax.annotate(f"{at:.1f} new tokens", (at, height), (-8, 18), ha="right", fontweight="bold", **beside)
-fig
+slopes_chart(v3, C)
 
 # %% [markdown]
 # They are far from parallel. At the crossing, one percent more tokens makes absorb 1% dearer and materialize about 0.29%.
@@ -399,7 +373,8 @@ print(f"at {C:,} cached tokens, {below} new ones are cheaper absorbed and {below
 # 4%.
 #
 # What if the heads are wider than the latents, $n + v \ge 2L$? Then a pair is never cheaper on rebuilt keys, $d$ is not
-# positive, and in a long cache the lines never cross: the crossing is infinite. No published model is built like that.
+# positive, and in a long cache the lines never cross: the crossing is infinite. No model in the course's list is built
+# like that.
 
 # %% [markdown]
 # ## Where do other models cross?
@@ -409,18 +384,18 @@ rows = {}
 for shape in MODELS.values():
     key = (shape.latent_dim, shape.nope_dim, shape.value_dim)
     rows.setdefault(key, []).append(shape.name)
-print(" latent  nope  value    4,096 cached   causal there   long context    models")
+print("latent  nope  value   4,096 cached   causal   long context   models")
 for key, names in sorted(rows.items(), key=lambda row: crossover_limit(*row[0])):
     exact, causal, limit = crossover_new_tokens(C, *key), crossover_causal(C, *key), crossover_limit(*key)
-    shown = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
-    print(f"{key[0]:7} {key[1]:5} {key[2]:6} {exact:14.1f} {causal:14.1f} {limit:14.2f}    {shown}")
+    shown = names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+    print(f"{key[0]:6} {key[1]:5} {key[2]:6} {exact:14.1f} {causal:8.1f} {limit:14.2f}   {shown}")
 
 # %% [markdown]
-# Kimi's models share DeepSeek-V3's three widths. They have half as many heads and cross at the same place, because the
+# Kimi K2.x shares DeepSeek-V3's three widths. It has half as many heads and crosses at the same place, because the
 # heads cancel. GLM-5.2 has wide heads, which makes rebuilding dearer and its advantage in a pair smaller. So it crosses
 # at more than twice as many tokens.
 #
-# For GLM-5.2 one often reads "about 228 tokens", beside the very formula of this page. Put its widths in:
+# The same explainer says 228 tokens for GLM-5.2, beside the very formula of this page. Put its widths in:
 
 # %%
 glm = model("GLM-5.2")
@@ -431,9 +406,9 @@ print(f"   = {crossover_limit(*G):.1f}, and {crossover_new_tokens(C, *G):.1f} at
 print("\nwhat gives 228?")
 print(f"   DeepSeek-V3's projection over GLM-5.2's pair: {L} · ({n} + {v}) / {d} = {L * (n + v) / d:.1f}")
 print(f"   GLM-5.2 with its values alone projected:      {G[0]} · {G[2]} / {d} = {G[0] * G[2] / d:.1f}")
-for S in (228, 398):
-    totals = [f(S, 10**9, **widths(glm))["total"] for f in (materialize_macs, absorb_macs)]
-    print(f"at {S} new tokens, a billion cached: materialize / absorb = {totals[0] / totals[1]:.3f}")
+for new in (228, 398):
+    totals = [f(new, 10**9, **widths(glm))["total"] for f in (materialize_macs, absorb_macs)]
+    print(f"at {new} new tokens, a billion cached: materialize / absorb = {totals[0] / totals[1]:.3f}")
 
 # %% [markdown]
 # The formula says 398.2, and the totals at that number are equal. At 228 tokens, materialize is still the dearer route
@@ -456,31 +431,31 @@ for S in (228, 398):
 # %%
 from ledger.account.crossover import causal_pairs
 
-few, S, C_few = dict(latent_dim=16, nope_dim=6, rope_dim=4, value_dim=5, num_heads=3), 9, 12
+few, S_few, C_few = dict(latent_dim=16, nope_dim=6, rope_dim=4, value_dim=5, num_heads=3), 9, 12
 small = draw(3, 6, 16), draw(3, 16, 5)
-q_nope, q_rope, entries = draw(3, S, 6), draw(3, S, 4), draw(C_few + S, 20)
-visible = np.arange(C_few + S) <= C_few + np.arange(S)[:, None]  # [s, t]
+q_nope, q_rope, entries = draw(3, S_few, 6), draw(3, S_few, 4), draw(C_few + S_few, 20)
+visible = np.arange(C_few + S_few) <= C_few + np.arange(S_few)[:, None]  # [s, t]
 
 
 def row_by_row(q_nope, q_rope, cache, w_kc, w_vc):
-    ends = range(C_few + 1, C_few + S + 1)
+    ends = range(C_few + 1, C_few + S_few + 1)
     rows = [absorb(q_nope[:, [s]], q_rope[:, [s]], cache[:end], w_kc, w_vc) for s, end in enumerate(ends)]
     return np.concatenate(rows, axis=1)
 
 
 # %%
-rectangle, triangle = S * (C_few + S), causal_pairs(S, C_few)
+rectangle, triangle = S_few * (C_few + S_few), causal_pairs(S_few, C_few)
 pair, project = 2 * 16 + 4, 16 * (6 + 5)
 outputs = []
 for name, route, extra in (("masked", absorb, (visible,)), ("row by row", row_by_row, ())):
     output, counts = count(route, q_nope, q_rope, entries, *small, *extra)
     pairs = rectangle if extra else triangle
-    predicted = 3 * (S * project + pairs * pair)
+    predicted = 3 * (S_few * project + pairs * pair)
     print(f"{name:11} {pairs} pairs: predicted {predicted:,}, counted {counts.macs:,}")
     assert counts.macs == predicted
     outputs.append(output)
 _, counts = count(materialize, q_nope, q_rope, entries, *small, visible)
-assert counts.macs == materialize_macs(S, C_few + S, **few)["total"]
+assert counts.macs == materialize_macs(S_few, C_few + S_few, **few)["total"]
 assert np.allclose(*outputs, atol=1e-5)
 
 # %% [markdown]
@@ -512,7 +487,7 @@ print(f"   long context:                     {crossover_limit(L, n, v):.2f}")
 # Dashed lines are the projection terms, dotted lines the attention terms, solid lines their sums. (Absorb's dotted line
 # often hides under its solid one.) The shading says who wins. Three things to try:
 #
-# * Pull the cache from 64 to 131,072 tokens. The lines move up by a factor of a thousand. How far does the diamond go?
+# * Pull the cache from 64 to 131,072 tokens. Both lines rise by hundreds of times or more. How far does the diamond go?
 # * At 4,096 cached tokens, find the dashed line that does not rise. Which term is it?
 # * Take MiniCPM3-4B, then GLM-5.2. Before you look, say on which side of DeepSeek-V3's diamond theirs will be.
 
@@ -527,6 +502,9 @@ CrossoverExplorer().show()
 # Measure both functions of this page, and compare three ratios of materialize to absorb: of multiply-adds, of a time
 # that adds up what the counter saw (multiply-adds at this machine's best rate, then bytes at its memory's), and of
 # measured times. Each ratio crosses 1 somewhere.
+#
+# (Lesson 0 took the larger of the two, the *least* time. Here they are added, because NumPy's passes run one after
+# another, and those that only copy have no arithmetic to hide behind.)
 
 # %%
 from functools import partial
@@ -537,23 +515,23 @@ roof = ceilings("float32", device="cpu")
 
 
 def look_at(S):
-    """For each route: multiply-adds, least seconds for them and then their bytes, seconds."""
+    """For each route: multiply-adds, seconds of them and of their bytes added up, measured seconds."""
     given = draw(heads, S, n), draw(heads, S, r), cache, *weights
     calls = {route.__name__: partial(route, *given) for route in (materialize, absorb)}
     times = time_pairs(calls, seconds=0.3)
     seen = []
     for route in (materialize, absorb):
         counts = count(route, *given)[1]
-        moved = (counts.bytes_read + counts.bytes_written) / roof.bandwidth
-        seen.append((counts.macs, 2 * counts.macs / roof.flops + moved, times[route.__name__].low))
+        added = 2 * counts.macs / roof.flops + (counts.bytes_read + counts.bytes_written) / roof.bandwidth
+        seen.append((counts.macs, added, times[route.__name__].low))
     return seen
 
 
 # %%
-steps = [1, 16, 64, 256] if IN_BROWSER else [1, 8, 32, 64, 128, 192, 256, 512]
-seen = np.array([look_at(S) for S in steps])  # [S, route, (macs, least, time)]
-macs_ratio, least_ratio, time_ratio = (seen[:, 0] / seen[:, 1]).T
-ratios = {"multiply-adds": macs_ratio, "multiply-adds, then bytes": least_ratio, "measured": time_ratio}
+news = [1, 16, 64, 256] if IN_BROWSER else [1, 8, 32, 64, 128, 192, 256, 512]
+seen = np.array([look_at(S) for S in news])  # [S, route, (macs, added, time)]
+names = ("multiply-adds", "multiply-adds, then bytes", "measured")
+ratios = dict(zip(names, (seen[:, 0] / seen[:, 1]).T, strict=True))
 
 
 # %%
@@ -568,22 +546,21 @@ def crossing(new_tokens, ratio):
 
 
 # %%
+predicted, found = crossover_new_tokens(cached, L, n, v), crossing(news, ratios["measured"])
+print(
+    f"predicted {predicted:.1f}, measured {found:.1f} new tokens: {found / predicted:.2f} of the prediction"
+)
 speeds = 2 * seen[:, :, 0] / seen[:, :, 2] / 1e9
-print("  new    GFLOP/s: materialize   absorb    measured ratio")
-for S, (narrow_speed, wide_speed), ratio in zip(steps, speeds, time_ratio, strict=True):
-    print(f"{S:5,} {narrow_speed:20.1f} {wide_speed:10.1f} {ratio:14.2f}")
-print(f"this core's ceilings: {roof.flops / 1e9:.1f} GFLOP/s, {roof.bandwidth / 1e9:.1f} GB/s", end="")
-print(f", {roof.flops / roof.bandwidth:.1f} FLOP a byte\n")
-for name, ratio in ratios.items():
-    print(f"equal at {crossing(steps, ratio):6.1f} new tokens by {name}")
-print(f"         {crossover_new_tokens(cached, L, n, v):6.1f} by the formula")
+print(f"this core: {roof.flops / 1e9:.1f} GFLOP/s, {roof.flops / roof.bandwidth:.1f} FLOP a byte")
+for i in (0, len(news) // 2, -1):
+    print(f"{news[i]:5,} new: materialize {speeds[i, 0]:6.1f} GFLOP/s, absorb {speeds[i, 1]:6.1f}")
 
 # %%
 fig = new_figure(7.5, 3.6, alt="Materialize over absorb by new tokens: predicted, with bytes, measured")
 ax = fig.subplots()
 looks = (("predict", "o-"), ("count", "s--"), ("measure", "D-"))
 for (name, ratio), (color, look) in zip(ratios.items(), looks, strict=True):
-    ax.plot(steps, ratio, look, color=COLORS[color], label=f"{name}: {crossing(steps, ratio):.0f}")
+    ax.plot(news, ratio, look, color=COLORS[color], label=f"{name}: {crossing(news, ratio):.0f}")
 ax.axhline(1, color=COLORS["ink"], linewidth=1)
 ax.set(xscale="log", yscale="log", xlabel="new tokens", ylabel="materialize ÷ absorb")
 ax.set_title(f"{heads} heads of {v3.name}, {cached:,} cached, one core")
@@ -593,17 +570,18 @@ ax.legend(title="equal at")
 fig
 
 # %% [markdown]
-# The story is the predicted one: a ratio far above 1 on the left, and a fall through 1 where multiply-adds promised it,
-# or near there. Two things move the place, and you can see both.
+# The story is the predicted one: a ratio far above 1 on the left, and a fall through 1. The first line says how far from
+# the predicted place that is. Two things move it.
 #
-# * **Traffic of what was expanded.** Materialize writes keys and values of all heads to memory, copies the rope key
-#   beside each, and reads everything again. The second line adds those bytes. It crosses further right, here by little:
-#   a core does few FLOP for each byte that it can move. Keep that number from the table for the next section.
-# * **Unequal rates.** Compare the two GFLOP/s columns. Absorb's heads are rows of one large product, while materialize
-#   makes smaller products, one a head. With few new tokens it is absorb that has too few rows, and waits for the cache.
-#   That is why its measured advantage on the far left is smaller than predicted.
+# * **Traffic of what was expanded** moves it to the right. Materialize writes keys and values of all heads to memory,
+#   copies the rope key beside each, and reads everything again. The second curve adds those bytes, and crosses only a
+#   little later: a core does few FLOP for each byte that it can move.
+# * **Unequal rates** move it either way. Compare the two GFLOP/s: where absorb's one large product runs better than
+#   materialize's smaller ones, the crossing comes later, and otherwise earlier. With few new tokens absorb has too few
+#   rows and waits for the cache, so its advantage on the far left is smaller than predicted.
 #
-# (If another program runs beside this page, the third line wobbles. Run the measuring cells again.)
+# So within about a tenth of 1 the formula was right, and the rest is noise or rates. Further off, look at the rates first.
+# (If another program runs beside this page, the third curve wobbles. Run the measuring cells again.)
 
 # %% [markdown]
 # ## And on a GPU?
@@ -646,8 +624,10 @@ else:
         timing = time_pairs(calls, seconds=0.2)
         measured.append(timing["materialize"].low / timing["absorb"].low)
     print(f"{torch.cuda.get_device_name()}, {fast_half()}: ", end="")
-    print(f"equal at {crossing(points, measured):.0f} new tokens,", end=" ")
-    print(f"by multiply-adds at {crossover_new_tokens(8192, L, n, v):.0f}")
+    found, by_count = crossing(points, measured), crossover_new_tokens(8192, L, n, v)
+    print(
+        f"equal at {found:.0f} new tokens, by multiply-adds at {by_count:.0f}: {found / by_count:.2f} of it"
+    )
 
 # %% [markdown]
 # ## How far does traffic move it on a GPU?
@@ -658,6 +638,14 @@ else:
 #
 # A pass may overlap with the arithmetic of its product: then only the longer of the two counts. A kernel that computes
 # first and writes afterwards pays both.
+#
+# Write $t_P$ for rebuilding a token, $t_B$ for one pass, $t_n$ and $t_w$ for its pair with one new token on the narrow
+# and on the wide route. With both passes exposed
+#
+# $$t_w\,S = t_P + 2\,t_B + t_n\,S \quad\Longrightarrow\quad S^* = \frac{t_P + 2\,t_B}{t_w - t_n},$$
+#
+# with one of them hidden $t_P + t_B$ over the same. With both overlapped, writing hides behind $t_P$, but reading takes
+# longer than so few narrow pairs, $t_B > t_n S$, and so $S^* = (t_P + t_B)/t_w$.
 
 # %%
 from ledger.account.crossover import expanded_bytes, time_crossover_limit
@@ -673,33 +661,23 @@ cases = {"arithmetic alone": crossover_limit(L, n, v)}
 cases["both passes overlapped"] = time_crossover_limit(v3, h200, write_hidden=True, read_hidden=True)
 cases["one pass serial"] = time_crossover_limit(v3, h200, write_hidden=True, read_hidden=False)
 cases["both passes serial"] = time_crossover_limit(v3, h200, write_hidden=False, read_hidden=False)
-for name, tokens in cases.items():
-    print(f"   {name:23} equal at {tokens:5.1f} new tokens")
 
 # %%
 fig = new_figure(7.5, 2.4, alt="Crossing in time on an H200 as more of the expanded traffic is exposed")
 ax = fig.subplots()
 for place, tokens in enumerate(cases.values()):
-    color = COLORS["predict" if place == 0 else "materialize"]
-    ax.plot([0, tokens], [place, place], color=color, linewidth=1.5)
-    ax.plot([tokens], [place], "o", color=color, markersize=8)
-    ax.text(tokens + 7, place, f"{tokens:.0f}", va="center")
+    ax.plot([0, tokens], [place, place], color=COLORS["predict"], linewidth=1.5)
+    ax.plot([tokens], [place], "o", color=COLORS["predict"], markersize=8)
+    ax.text(tokens + 7, place, f"{tokens:.1f}", va="center")
 ax.set_yticks(range(len(cases)), list(cases))
 ax.set(xlim=(0, 400), ylim=(3.6, -0.6), xlabel=f"new tokens at which the times are equal, {h200.name}")
 ax.grid(visible=False, axis="y")
 fig
 
 # %% [markdown]
-# Write $t_P$ for rebuilding a token, $t_B$ for one pass, $t_n$ and $t_w$ for its pair with one new token on the narrow
-# and on the wide route. With both passes exposed
-#
-# $$t_w\,S = t_P + 2\,t_B + t_n\,S \quad\Longrightarrow\quad S^* = \frac{t_P + 2\,t_B}{t_w - t_n},$$
-#
-# with one of them hidden $t_P + t_B$ over the same. With both overlapped, writing hides behind $t_P$, but reading takes
-# longer than so few narrow pairs, $t_B > t_n S$, and so $S^* = (t_P + t_B)/t_w$.
-#
-# Traffic only moves the crossing to the right, at worst to twice the predicted place. Kernels of unequal quality move it
-# either way. (Here, too, the heads cancel: traffic and arithmetic are both proportional to them.)
+# Traffic only moves the crossing to the right, at worst to twice the predicted place. This is a computation, not a
+# measurement: kernels of unequal quality move it either way. (Here, too, the heads cancel: traffic and arithmetic are
+# both proportional to them.)
 
 # %% [markdown]
 # ## What has been measured on an H200?
@@ -722,20 +700,6 @@ for row in PREFILL_H200:
     print(f"{speeds[0]:19.0f} {speeds[1]:10.0f}")
 print(f"\n{ratio:.2f} = {wide / narrow:.2f} · {speeds[1]:.0f} / {speeds[0]:.0f}")
 
-# %%
-fig = new_figure(7.5, 3.2, alt="Published ratio of absorbed to expanded prefill times by prompt length")
-ax = fig.subplots()
-lengths = [row.tokens for row in PREFILL_H200]
-ax.plot(lengths, [row.absorbed / row.expanded for row in PREFILL_H200], "D-", color=COLORS["measure"])
-ax.axhline(wide / narrow, color=COLORS["predict"], linestyle="--")
-ax.text(lengths[0], wide / narrow + 0.04, f"predicted from the pairs: {wide / narrow:.2f}", va="bottom")
-ax.annotate(f"{ratio:.2f}", (lengths[-1], ratio), (-4, -18), textcoords="offset points", ha="center")
-ax.set(xscale="log", ylim=(2, 3.8), xlabel="tokens of the prompt", ylabel="absorbed ÷ expanded, time")
-ax.set_xticks(lengths, [f"{t:,}" for t in lengths])
-ax.minorticks_off()
-ax.set_title("Prefill attention, NVIDIA H200, bf16, published kernel times")
-fig
-
 # %% [markdown]
 # At 32,768 tokens 3.19 is measured where the pairs predict 3.40. The last line of the table says where the difference
 # is: the wide kernel runs a little nearer to the machine's limit than the narrow one. For short prompts both are far
@@ -747,25 +711,22 @@ fig
 # %% [markdown]
 # ## What do engines do with this?
 #
-# They ship both routes and choose by rules of thumb. None was found that evaluates the crossing.
+# They ship both routes.
 #
-# * **vLLM**, `model_executor/layers/attention/mla_attention.py`: `forward_mha` materializes, `forward_mqa` absorbs. The
-#   scheduler's label picks one. A request counts as decode up to 1 new token by default, 128 with FlashMLA, 512 with
-#   FlashAttention 3. Hold them against 171: one is far below, one near, one far above.
-# * **SGLang**, `models/deepseek_common/attention_forward_methods/forward_mla.py` and `forward_mha.py`: on Hopper a prefill
-#   materializes when its batch has no cached prefix or a long one (8,192 tokens in all), and absorbs in between, where
-#   there is a prefix and not much of it.
+# * **vLLM**, `model_executor/layers/attention/mla_attention.py`: `forward_mha` materializes and `forward_mqa` absorbs. The
+#   file calls the first "compute-friendly" and the second "data-movement-friendly".
+# * **SGLang**, `models/deepseek_common/attention_forward_methods/`: `forward_mha.py` and `forward_mla.py`.
 #
-# A rule of thumb also stands for what the formula cannot see: room for the expanded keys, one kernel launch for a mixed
-# batch, a graph that was captured for one shape. Lesson 6 comes back to it with the memory.
+# None was found that evaluates the crossing. They choose by rules of thumb, which [lesson 6](../ch06_cache/cache.ipynb)
+# holds against this page's. By multiply-adds, with a long cache, the choice would be:
 
 # %%
 from ledger.account.crossover import pick_path
 
-steps = (1, 128, 171, 300, 512)
-print("new tokens    " + "".join(f"{S:13,}" for S in steps))
+asked = (1, 128, 171, 300, 512)
+print("new tokens    " + "".join(f"{new:13,}" for new in asked))
 for name in ("MiniCPM3-4B", "DeepSeek-V3", "GLM-5.2"):
-    routes = [pick_path(S, 32768, model(name)) for S in steps]
+    routes = [pick_path(new, 32768, model(name)) for new in asked]
     print(f"{name:14}" + "".join(f"{route:>13}" for route in routes))
 
 # %% [markdown]
@@ -774,8 +735,8 @@ for name in ("MiniCPM3-4B", "DeepSeek-V3", "GLM-5.2"):
 # *"Both routes project each token with the same matrices. One projects the cache, the other the new tokens. For that,
 # the second pays more than three times as much for each pair of a new and a cached token. Few new tokens: projecting
 # the cache is the waste. Many: the wide pairs are. The two balance at a number of tokens that three widths of the model
-# decide, about 171 for DeepSeek-V3, almost whatever the context. The clock turns later than that, because what was
-# rebuilt has to travel to memory and back."*
+# decide, about 171 for DeepSeek-V3, almost whatever the context. On a GPU, by its data sheet, the clock turns later,
+# because what was rebuilt has to travel to memory and back."*
 
 # %% [markdown]
 # ## Summary
@@ -786,7 +747,7 @@ for name in ("MiniCPM3-4B", "DeepSeek-V3", "GLM-5.2"):
 # * $S^* = CP/(P + Cd)$, $d = 2L - n - v$; in a long context $P/d$: 170.67 for DeepSeek-V3 and 398.2 for GLM-5.2. In a
 #   causal prefill $-C + \sqrt{C^2 + 2CP/d}$, and none without a cached prefix.
 # * At the crossing the slopes are 0.29 and 1, so it is sharp.
-# * Time crosses later: 181 to 342 on an H200 by its data sheet, as less of the expanded traffic is hidden.
+# * By an H200's data sheet, time crosses later: at 181 to 342, as less of the expanded traffic is hidden.
 # * Far from the crossing the pairs decide: 3.40 predicted, 3.19 measured at 32,768 tokens.
 
 # %% [markdown]

@@ -62,12 +62,12 @@ os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_
 # %%
 import numpy as np
 
-latent, k_rope = np.array([1, 0, 2]), np.array([5])
-w_kc = np.array([[[1, 0, 1], [0, 2, 1]], [[0, 1, 2], [1, 0, 1]]])  # [h, n, c]
-w_vc = np.array([[[1, 0], [0, 1], [0, 1]], [[7, 9], [7, 9], [7, 9]]])  # [h, c, v]
+toy_c, toy_rope = np.array([1, 0, 2]), np.array([5])
+toy_k = np.array([[[1, 0, 1], [0, 2, 1]], [[0, 1, 2], [1, 0, 1]]])  # [h, n, c]
+toy_v = np.array([[[1, 0], [0, 1], [0, 1]], [[7, 9], [7, 9], [7, 9]]])  # [h, c, v]
 
-entry = np.concatenate([latent, k_rope])
-full = [np.concatenate([w_kc[head] @ latent, k_rope, latent @ w_vc[head]]) for head in range(2)]
+entry = np.concatenate([toy_c, toy_rope])
+full = [np.concatenate([toy_k[head] @ toy_c, toy_rope, toy_c @ toy_v[head]]) for head in range(2)]
 print("entry:", entry, " ", entry.size, "values")
 for head, values in enumerate(full):
     print(f"head {head}: key {values[:3]}, value {values[3:]}")
@@ -92,33 +92,12 @@ for name in ("DeepSeek-V3", "Kimi-K2.5", "GLM-5.2", "GLM-4.7-Flash", "Mistral-Sm
 
 # %% [markdown]
 # The entry does not know how many heads there are, so models with the same latent share one number and their ratios
-# differ. The ratio falls with the heads: half the heads, half the gain.
+# differ. The ratio falls with the heads: half the heads, half the gain. (Lesson 2 set the entry beside the caches of MHA,
+# GQA and MQA.)
 #
-# The oldest choices stand beside it. MQA's cache is smaller still, and lesson 2 showed what that costs: one key for all
-# heads. GQA is the usual compromise.
-
-# %%
-from ledger.account.attention import family
-from ledger.widgets.base import COLORS, new_figure, plain_ticks
-
-v3 = model("DeepSeek-V3")
-fig = new_figure(7.8, 2.8, alt="Bytes in bf16 that a token takes in one layer by MHA, GQA, MQA and MLA")
-ax = fig.subplots()
-for place, s in enumerate(family(v3)):
-    color = COLORS["latent" if s.name == "MLA" else "neutral"]
-    ax.barh(place, s.cache_bytes, height=0.6, color=color)
-    keys = "1 key" if s.distinct_keys == 1 else f"{s.distinct_keys} keys"
-    ax.text(s.cache_bytes * 1.15, place, f"{s.cache_bytes:,} bytes, {keys}", va="center")
-ax.set_yticks(range(4), ["MHA", "GQA, 8 groups", "MQA", "MLA"])
-ax.set(xscale="log", xlim=(200, 1e6), ylim=(3.6, -0.6), xlabel="bytes of one token in one layer, bf16")
-ax.grid(False, axis="y")
-plain_ticks(ax.xaxis)
-fig
-
-# %% [markdown]
 # **Who caches in full?** The Hugging Face reference does: `modeling_deepseek_v3.py` expands keys and values first and
-# hands the expanded tensors to its cache. It is right, and easy to read. It also needs the top bar's bytes for the
-# bottom bar's model. Serving engines store the entry.
+# hands the expanded tensors to its cache. It is right, and easy to read, and it pays the last column. Serving engines
+# store the entry.
 
 # %% [markdown]
 # ## How many bytes are 576 values?
@@ -138,6 +117,7 @@ fig
 # %%
 from ledger.widgets import cache as pictures
 
+v3 = model("DeepSeek-V3")
 pictures.entry_strips(v3)
 
 # %% [markdown]
@@ -194,7 +174,7 @@ for name in ("DeepSeek-V3.2", "GLM-5", "GLM-5.2"):
     print(f"{name:15} {m.num_mla_layers:6} {m.num_indexer_layers:12} {over[0]:16.1%} {over[1]:14.1%}")
 
 # %% [markdown]
-# One often reads that the indexer adds 11 % to the cache. That is the first row against bf16. The engines that run these
+# A widely shared explainer says that the indexer adds 11 % to the cache. That is the first row against bf16. The engines that run these
 # models store the FP8 entry, and against that the same key weighs nearly twice as much. GLM-5.2 found a way down: most
 # of its layers own no indexer and reuse the selection of a layer before them.
 
@@ -213,13 +193,14 @@ h200, request = machine("H200"), 8192
 free = 0.3 * h200.memory
 print(f"{h200.name}: {h200.memory / 1e9:.0f} GB (of 10^9), {h200.memory / 2**30:.1f} GiB (of 2^30)")
 print(f"free for the cache: {free / 1e9:.1f} GB\n")
-print(f"                 MLA layers   format         bytes a token      tokens   requests of {request:,}")
+print(f"               MLA        bytes a token                tokens   requests of {request:,}")
+print("            layers      bf16    fp8_ds        bf16      fp8_ds      bf16    fp8_ds")
 for name in ("DeepSeek-V3", "DeepSeek-V3.2", "GLM-5.2", "Kimi-K3", "LongCat-Flash"):
-    m = model(name)
-    for f in ("bf16_mla", "fp8_ds_mla"):
-        counts = tokens_that_fit(free, m, f), requests_that_fit(free, request, m, f)
-        print(f"{name:16} {m.num_mla_layers:7}      {f:12}", end="")
-        print(f" {model_bytes_per_token(m, f):13,} {counts[0]:12,} {counts[1]:10}")
+    m, two = model(name), ("bf16_mla", "fp8_ds_mla")
+    row = [f"{model_bytes_per_token(m, f):10,}" for f in two]
+    row += [f"{tokens_that_fit(free, m, f):12,}" for f in two]
+    row += [f"{requests_that_fit(free, request, m, f):10,}" for f in two]
+    print(f"{name:14}{m.num_mla_layers:4}", *row, sep="")
 
 # %% [markdown]
 # Read the column of layers again. Kimi K3 has 93 decoder layers and latent attention in 24 of them. LongCat has 28, and
@@ -245,48 +226,49 @@ print(f"latent: {model_bytes_per_token(v3, 'bf16_mla') / 1e6:.3f} MB a token, {k
 # heads. What does each GPU then need of the cache?
 
 # %%
+from ledger.widgets.base import COLORS, new_figure, plain_ticks
 from ledger.widgets.flow import Arrow, Box, Lane, flow
 
-ranks, C = 8, 4096
-heads = v3.num_heads // ranks
-mha = [Box("queries", (heads, v3.qk_dim)), Arrow("attend to")]
-mha += [Box("keys and values", (C, heads, v3.qk_dim + v3.value_dim))]
-mla = [Box("queries", (heads, v3.cache_dim)), Arrow("attend to"), Box("entries", (C, v3.cache_dim))]
-each = {"MHA": C * full_bytes_per_token(v3, ranks), "MLA": C * cache_bytes_per_token(v3, "bf16_mla")}
-for name, items in (("MHA", mha), ("MLA", mla)):
-    items += [Arrow("read", f"{each[name] / 1e6:.1f} MB"), Box("output", (heads, v3.value_dim))]
+own, tokens = v3.num_heads // 8, 4096  # heads of one GPU, cached tokens
+mha = [Box("queries", (own, v3.qk_dim)), Arrow("attend to")]
+mha += [Box("keys and values", (tokens, own, v3.qk_dim + v3.value_dim))]
+mla = [Box("queries", (own, v3.cache_dim)), Arrow("attend to"), Box("entries", (tokens, v3.cache_dim))]
+each = full_bytes_per_token(v3, 8), cache_bytes_per_token(v3, "bf16_mla")
+for items, size in zip((mha, mla), each, strict=True):
+    items += [Arrow("read", f"{tokens * size / 1e6:.1f} MB"), Box("output", (own, v3.value_dim))]
 lanes = [Lane("MHA: a GPU keeps the keys and values of its heads", mha)]
 lanes += [Lane("MLA: a GPU keeps every entry, whole", mla, COLORS["latent"])]
-flow(f"One of {ranks} GPUs, {C:,} cached tokens, one layer", lanes)
+flow(f"One of 8 GPUs, {tokens:,} cached tokens, one layer", lanes)
 
 # %% [markdown]
 # The latent has no head axis. A head's score needs all 512 features of it, and there is nothing to deal out. So every
 # GPU of the group keeps the same entries: the latent is **replicated**, and so are the rotary key and the indexer's key.
 
 # %%
-print("GPUs    MHA a GPU   GQA a GPU   MLA a GPU    MHA over MLA    copies of each MLA entry")
-gqa = family(v3)[1]
-for ranks in (1, 2, 4, 8, 16, 32, 64, 128):
-    mha, mla = full_bytes_per_token(v3, ranks), cache_bytes_per_token(v3, "bf16_mla")
-    groups = gqa.cache_bytes // min(ranks, gqa.kv_heads)
-    fits = tokens_that_fit(free, v3, "bf16_mla", tensor_parallel=ranks)
+from ledger.account.attention import family
+
+gqa, ranks = family(v3)[1], [2**k for k in range(8)]
+lines = {"MHA": [full_bytes_per_token(v3, gpus) for gpus in ranks]}
+lines["GQA, 8 groups"] = [gqa.cache_bytes // min(gpus, gqa.kv_heads) for gpus in ranks]
+lines["MLA"] = [cache_bytes_per_token(v3, "bf16_mla")] * len(ranks)
+for gpus in ranks:
+    fits = tokens_that_fit(free, v3, "bf16_mla", tensor_parallel=gpus)
     assert fits == kept, "tensor parallelism changes nothing"
-    print(f"{ranks:4} {mha:12,} {groups:11,} {mla:11,} {mha / mla:14.1f} ×  {ranks:16}")
 
 # %%
-ranks = 2 ** np.arange(8)
-fig = new_figure(7.8, 3.1, alt="Bytes a GPU holds of one token in one layer, over the GPUs of the group")
+fig = new_figure(8.2, 3.2, alt="Bytes a GPU holds of one token in one layer, over the GPUs of the group")
 ax = fig.subplots()
-lines = {"MHA": [full_bytes_per_token(v3, int(n)) for n in ranks]}
-lines["GQA, 8 groups"] = [gqa.cache_bytes / min(n, gqa.kv_heads) for n in ranks]
-lines["MLA"] = [cache_bytes_per_token(v3, "bf16_mla")] * len(ranks)
-for (name, held), mark in zip(lines.items(), "so^", strict=True):
-    ax.plot(ranks, held, f"{mark}-", color=COLORS["latent" if name == "MLA" else "neutral"], label=name)
+for (name, held), color in zip(lines.items(), ("neutral", "rope", "latent"), strict=True):
+    ax.plot(ranks, held, "o-", color=COLORS[color])
+    for at in (0, 3) if color == "rope" else (0, 3, -1):  # at the end GQA's is MHA's
+        text = f"{name}: {held[at]:,}" if at == 0 else f"{held[at]:,}"
+        place = dict(xytext=(3, -11 if color == "rope" and at else 10), textcoords="offset points")
+        ax.annotate(text, (ranks[at], held[at]), color=COLORS[color], va="center", **place)
 ax.set(xscale="log", yscale="log", xlabel="GPUs that share the heads", ylabel="bytes a GPU, bf16")
+ax.set(xlim=(0.9, 190), ylim=(350, 150000))
 ax.set_xticks(ranks, ranks)
 ax.minorticks_off()
 plain_ticks(ax.yaxis)
-ax.legend()
 fig
 
 # %% [markdown]
@@ -300,9 +282,10 @@ fig
 # %% [markdown]
 # ## What does another model or GPU do?
 #
-# Left: a token's bytes in all layers, part by part. Right: how many requests fit on one GPU, on a logarithmic axis.
+# Two models side by side, the second one hatched and hollow. Left: a token's bytes in all layers, part by part. Right: how
+# many requests fit on one GPU, on a logarithmic axis.
 #
-# * Set tensor parallel to 1 and to 16. Which bars move?
+# * Set tensor parallel to 1 and to 16. Which dots move?
 # * Take GLM-5.2 and DeepSeek-V3.2, and compare what their indexers take.
 # * Find a GPU and a length at which a full cache holds no request at all.
 
@@ -327,20 +310,20 @@ pictures.CacheExplorer().show()
 
 # %%
 from ledger.account.cache import ENGINE_RULES
-from ledger.account.crossover import crossover_new_tokens, pick_path
+from ledger.account.crossover import crossover_limit, pick_path
 
-limit = crossover_new_tokens(10**9, v3.latent_dim, v3.nope_dim, v3.value_dim)
+limit = crossover_limit(v3.latent_dim, v3.nope_dim, v3.value_dim)
 print(f"crossover in a long context: {limit:.2f} new tokens\n")
 cases = [(1, 4096), (16, 4096), (256, 4096), (4096, 4096), (16, 32768), (256, 32768)]
-print(" " * 22, *(f"{new:>8} new" for new, _ in cases))
-print(" " * 22, *(f"{cached:>12,}" for _, cached in cases), "  cached")
+print(f"{'new tokens':22}", *(f"{new:12,}" for new, _ in cases), sep="")
+print(f"{'cached tokens':22}", *(f"{cached:12,}" for _, cached in cases), sep="")
 rules = [("fewest multiply-adds", lambda new, cached: pick_path(new, cached, v3))]
 for name, pick in [*rules, *ENGINE_RULES]:
     row = []
     for new, cached in cases:
         path, best = pick(new, cached), pick_path(new, cached, v3)
-        row.append(f"{path if path == best else path.upper():>13}")
-    print(f"{name:23}", *row, sep="")
+        row.append(f"{path if path == best else path.upper():>12}")
+    print(f"{name:22}", *row, sep="")
 
 # %% [markdown]
 # What does each wrong turn cost? The model knows: divide the multiply-adds of the chosen path by those of the cheaper
@@ -351,15 +334,14 @@ pictures.overpay_lines(v3, (4096, 32768))
 
 # %%
 looked_at = [*range(1, 601), 1024, 2048, 4096, 8192]
-print("                          dearest at   times the cheaper path")
-for cached in (4096, 32768):
-    print(f"{cached:,} cached, equal at {crossover_new_tokens(cached, L, v3.nope_dim, v3.value_dim):.1f}:")
-    for rule in ENGINE_RULES:
+print("the worst                 4,096 cached           32,768 cached")
+for rule in ENGINE_RULES:
+    row = ""
+    for cached in (4096, 32768):
         pays = {new: pictures.overpay(rule.pick, v3, new, cached) for new in looked_at}
         worst = max(pays, key=pays.get)
-        wrong = [new for new, times in pays.items() if times > 1]
-        span = f"{wrong[0]:,} … {wrong[-1]:,}" if wrong else "none"
-        print(f"  {rule.name:24} {worst:8,} {pays[worst]:16.2f} ×     dearer path: {span}")
+        row += f"  {pays[worst]:6.2f} × at {worst:5,} new"
+    print(f"{rule.name:22}{row}")
 
 # %% [markdown]
 # Rule by rule:
@@ -374,8 +356,8 @@ for cached in (4096, 32768):
 # * **SGLang's rule** does not see the new tokens at all. With a short prefix it absorbs even a long prompt; with a long
 #   prefix it materializes even for a few tokens.
 #
-# Before you call this a bug, remember what the formula leaves out. Materializing writes expanded keys and values, and
-# lesson 5 found the crossing in *time* well above the one in multiply-adds. Rows of different requests share a kernel.
+# Before you call this a bug, remember what the formula leaves out. Materializing writes expanded keys and values: lesson 5
+# computed, for an H200, that the crossing in *time* then comes later. Rows of different requests share a kernel.
 # The new tokens attend to each other too, which matters where they are more than the cached ones. And a 512-row
 # threshold makes sense on a GPU whose absorbed kernel is the better tuned one. The formula tells you which decision to
 # measure.
@@ -396,26 +378,10 @@ for tokens in (8192, 65536, 131072, 1 << 20):
 # That is one layer's worth, thrown away after it, and still more than an engine can set aside. So it goes through the
 # context in **chunks**: expand some entries, attend to them, keep the result, reuse the memory for the next chunk.
 #
-# Each chunk gives an output with a softmax of its own, which divides by its own sum. To put them together, keep the
-# log-sum-exp $\ell$ of each chunk's scores. Two results merge like this (lesson 3):
+# Each chunk gives an output with a softmax of its own, and the log-sum-exp of its scores. With that, two results merge
+# into one, as in [lesson 3](../ch03_values/values.ipynb).
 #
-# $$\ell = \ln(e^{\ell_1} + e^{\ell_2}) \qquad o = e^{\ell_1 - \ell}\,o_1 + e^{\ell_2 - \ell}\,o_2$$
-#
-# By hand: three cached tokens whose scores have the exponentials 2, 1 and 4, in chunks of two and one.
-
-# %%
-values = np.eye(3)  # one feature for each token: an output shows its weights
-exponentials = np.array([2.0, 1.0, 4.0])
-first, second = exponentials[:2] @ values[:2] / 3, values[2]
-lse_1, lse_2 = np.log(3), np.log(4)
-lse = np.logaddexp(lse_1, lse_2)
-print(f"chunk 1: {first.round(3)}, lse ln 3      chunk 2: {second}, lse ln 4")
-merged = np.exp(lse_1 - lse) * first + np.exp(lse_2 - lse) * second
-print(f"merged:  {merged.round(3)}, lse ln {np.exp(lse):.0f}")
-print("at once:", (exponentials @ values / exponentials.sum()).round(3))
-
-# %% [markdown]
-# Now the path itself, at DeepSeek-V3's widths with four heads. A prefill of 64 new tokens meets a cached context: first
+# Here is the path, at DeepSeek-V3's widths with four heads. A prefill of 64 new tokens meets a cached context: first
 # the new tokens attend to each other, causally, then to the context, chunk by chunk, without a mask.
 
 
@@ -427,9 +393,9 @@ def lane(name, entries, shape, tokens, how, which, last):
     return Lane(name, items, COLORS["materialize"])
 
 
-own = lane("first: the new tokens", "entries", "s × (c+r)", "s", "attend, causal", "new", "start")
-chunk = ("entries", "chunk × (c+r)", "chunk", "attend", "chunk", "merge")
-flow("Chunked context", [own, lane("then, for each chunk of the context", *chunk)])
+new_lane = lane("first: the new tokens", "entries", "s × (c+r)", "s", "attend, causal", "new", "start")
+chunk_lane = ("entries", "chunk × (c+r)", "chunk", "attend", "chunk", "merge")
+flow("Chunked context", [new_lane, lane("then, for each chunk of the context", *chunk_lane)])
 
 # %%
 from ledger.browser import IN_BROWSER
@@ -440,7 +406,7 @@ w_kc = rng.standard_normal((H, n, L), dtype=np.float32) / np.float32(L) ** 0.5
 w_vc = rng.standard_normal((H, L, v), dtype=np.float32) / np.float32(L) ** 0.5
 queries = rng.standard_normal((H, S, n + r), dtype=np.float32)
 cache = rng.standard_normal((C + S, L + r), dtype=np.float32)  # the new tokens' entries stand last
-context, own = cache[:C], cache[C:]
+context, new_entries = cache[:C], cache[C:]
 scale = (n + r) ** -0.5
 
 
@@ -472,14 +438,14 @@ def over_context(queries, context, chunk, output, lse):
     return output, lse
 
 
-def prefill(queries, own, context, chunk):
+def prefill(queries, new_entries, context, chunk):
     causal = np.triu(np.full((S, S), -np.inf), 1)
-    return over_context(queries, context, chunk, *attend(queries, own, causal))
+    return over_context(queries, context, chunk, *attend(queries, new_entries, causal))
 
 
-whole, whole_lse = prefill(queries, own, context, chunk=C)
+whole, whole_lse = prefill(queries, new_entries, context, chunk=C)
 for chunk in (C, C // 4, 100):
-    output, lse = prefill(queries, own, context, chunk)
+    output, lse = prefill(queries, new_entries, context, chunk)
     apart = np.abs(output - whole).max() / np.abs(whole).max()
     print(f"chunks of {chunk:5,}: {-(-C // chunk):3} of them, apart by {apart:.0e} of the largest output")
     assert np.allclose(output, whole, atol=1e-5)
@@ -495,16 +461,17 @@ from ledger.reference.layer import decode_absorbed
 by_token = queries.swapaxes(0, 1).astype(float)  # [s, h, n+r]
 content = np.einsum("shn,hnc->shc", by_token[..., :n], w_kc.astype(float), optimize=True)
 absorbed = np.concatenate([content, by_token[..., n:]], axis=-1)
-right = decode_absorbed(absorbed, cache.astype(float), w_vc, L, scale, causal=True).swapaxes(0, 1)
-print(f"largest difference: {np.abs(whole - right).max():.1e}, in outputs up to {np.abs(right).max():.2f}")
-assert np.allclose(whole, right, atol=1e-5)
+exact = decode_absorbed(absorbed, cache.astype(float), w_vc, L, scale, causal=True).swapaxes(0, 1)
+print(f"largest difference: {np.abs(whole - exact).max():.1e}, in outputs up to {np.abs(exact).max():.2f}")
+assert np.allclose(whole, exact, atol=1e-5)
 
 # %% [markdown]
 # ### What does a smaller chunk cost?
 #
-# **Predict.** Expanding and attending take the same multiply-adds in any order. What shrinks is the memory: the keys and
-# values of a chunk, $\text{chunk}\cdot h\,(n+r+v)$, and its scores, $s\,h\cdot\text{chunk}$. What is added is a merge
-# for each chunk, two multiplications for each element of the output.
+# **Predict.** The products take the same multiply-adds in any order, and so does the scale, one multiplication for each of
+# the $S\,H\,C$ scores. What shrinks is the memory: the keys and values of a chunk, $\text{chunk}\cdot H\,(n+r+v)$, and
+# its scores, $S\,H\cdot\text{chunk}$. What is added is a merge for each chunk, two multiplications for each element of
+# the output, $2\,S\,H\,v$.
 #
 # **Count** the context's part with the counter watching, and **measure** its time, and its memory at the height of the
 # call.
@@ -522,30 +489,34 @@ calls = {chunk: partial(over_context, queries, context, chunk, *nothing) for chu
 seconds = {chunk: timing.low for chunk, timing in time_pairs(calls, seconds=0.3).items()}
 
 # %%
-predicted = materialize_macs(S, C, L, n, r, v, H)["total"]
-print(f"predicted: {predicted:,} multiply-adds in the products\n")
-print("        counted, over      largest      predicted        measured:")
-print("chunk   the prediction       array    workspace, MB   peak, MB        ms")
+products = materialize_macs(S, C, L, n, r, v, H)["total"]
+print("         multiply-adds, millions         memory, MB      measured")
+print("chunk       predicted    counted   predicted    peak           ms")
 for chunk in chunks:
+    predicted = products + S * H * C + -(-C // chunk) * 2 * S * H * v
     _, counts = count(calls[chunk])
+    assert counts.macs == predicted
     _, peak = peak_bytes(calls[chunk])
-    megabytes = [4 * chunk * H * (n + r + v + S) / 1e6, peak / 1e6]
-    print(f"{chunk:5,} {counts.macs / predicted - 1:15.2%} {counts.largest:12,}", end="")
-    print(f"{megabytes[0]:16.2f} {megabytes[1]:10.2f} {1e3 * seconds[chunk]:9.1f}")
+    work, megabytes = (
+        (predicted / 1e6, counts.macs / 1e6),
+        (4 * chunk * H * (n + r + v + S) / 1e6, peak / 1e6),
+    )
+    print(f"{chunk:5,} {work[0]:15,.3f} {work[1]:10,.3f} {megabytes[0]:11.2f} {megabytes[1]:7.2f}", end="")
+    print(f"{1e3 * seconds[chunk]:13.1f}")
 
 # %% [markdown]
-# The multiply-adds hardly change, and the memory falls with the chunk. (NumPy's peak is higher than the prediction: it
-# makes keys before it can join the rope part to them, and weights beside the scores. A fused kernel writes no scores at
-# all.)
+# Predicted and counted agree exactly: the merges add next to nothing, and the memory falls with the chunk. (NumPy's peak
+# is higher than the prediction: it makes keys before it can join the rope part to them, and weights beside the scores. A
+# fused kernel writes no scores at all.)
 #
 # Time need not rise. On a CPU a smaller chunk may even be faster, because its keys stay in the processor's cache. Only
 # the smallest chunks pay, with products of few rows and a fixed price for each call. That is why engines take chunks of
 # tens of thousands of tokens: large enough to be efficient, small enough to fit.
 
 # %%
-heads = v3.num_heads
-print(f"{65536:,} tokens expanded, {heads} heads:      {expanded_bytes(65536, v3) / 1e9:.2f} GB in bf16")
-print(f"the same on each of 8 GPUs, {heads // 8} heads: {65536 * full_bytes_per_token(v3, 8) / 1e9:.2f} GB")
+room = [expanded_bytes(65536, v3) / 1e9, 65536 * full_bytes_per_token(v3, 8) / 1e9]
+print(f"{65536:,} tokens expanded, {v3.num_heads} heads:       {room[0]:.2f} GB in bf16")
+print(f"the same on each of 8 GPUs, {v3.num_heads // 8} heads: {room[1]:.2f} GB")
 
 # %% [markdown]
 # Here tensor parallelism does help: what is expanded has heads, and they are shared out.
@@ -576,7 +547,7 @@ for x in (0.001, 0.0123, 1.1, 3.3, 27.0, 300.0, 500.0):
 fig = new_figure(8.2, 3.0, alt="Largest relative rounding error of bf16 and e4m3 over a number's size")
 ax = fig.subplots()
 octaves = 2.0 ** np.arange(-13, 12)
-for name, rounding, color in (("bf16", round_bf16, "absorb"), ("e4m3", round_e4m3, "materialize")):
+for name, rounding, color in (("bf16", round_bf16, "latent"), ("e4m3", round_e4m3, "value")):
     at = octaves * np.linspace(1, 2, 1001, endpoint=False)[:, None]  # numbers of each octave
     error = 100 * np.max(np.abs(rounding(at) - at) / at, axis=0)
     ax.plot(octaves, error, color=COLORS[color], label=name, drawstyle="steps-post")
@@ -649,8 +620,8 @@ def exactly(x):
 def error(path, given, cache_format="bf16_mla"):
     q_nope, q_rope, latents, k_rope, w_kc, w_vc = given
     stored = round_entry(latents, k_rope, cache_format)
-    output, right = path(q_nope, q_rope, *stored, w_kc, w_vc, round_bf16), absorb(*given, exactly)
-    return np.linalg.norm(output - right) / np.linalg.norm(right)
+    output, wide = path(q_nope, q_rope, *stored, w_kc, w_vc, round_bf16), absorb(*given, exactly)
+    return np.linalg.norm(output - wide) / np.linalg.norm(wide)
 
 
 given = inputs(sharpness=1)
@@ -665,36 +636,20 @@ print("error of the output                 bf16_mla           fp8_ds_mla        
 print("inputs                         mater.    absorb     mater.    absorb     mater.    absorb")
 settings = {"soft attention": {"sharpness": 0.5}, "medium": {"sharpness": 1}, "sharp": {"sharpness": 4}}
 settings["medium, latents alike"] = {"sharpness": 1, "in_common": 3}
-measured = {}
 for name, setting in settings.items():
     given = inputs(**setting)
-    measured[name] = [100 * error(path, given, f) for path, f in ways]
-    print(f"{name:26}", *(f"{e:8.2f} %" for e in measured[name]))
+    print(f"{name:26}", *(f"{100 * error(path, given, f):8.2f} %" for path, f in ways))
 given = inputs(sharpness=1)
 m, a = (path(*given, round_bf16) for path in (materialize, absorb))
 print(f"\nmedium, in bf16, one path from the other: {np.linalg.norm(m - a) / np.linalg.norm(a):.2%}")
-
-# %%
-fig = new_figure(8.6, 3.3, alt="Errors of the output in percent by format and path, for each input")
-ax = fig.subplots()
-colors = [COLORS[path.__name__] for path, _ in ways]
-for way, ((path, f), color) in enumerate(zip(ways, colors, strict=True)):
-    at = [group + 0.13 * way + 0.06 * (way // 2) for group in range(len(measured))]
-    height, hatch = [errors[way] for errors in measured.values()], ("", "///", "xxx")[way // 2]
-    edge = dict(facecolor=color if not hatch else "white", edgecolor=color, hatch=hatch)
-    ax.bar(at, height, width=0.12, label=f"{path.__name__}, {f}", **edge)
-ax.set_xticks([group + 0.38 for group in range(len(measured))], list(measured))
-ax.set(yscale="log", ylim=(0.1, 60), ylabel="error of the output, %")
-ax.legend(ncols=3, loc="upper center")
-fig
 
 # %% [markdown]
 # Four readings:
 #
 # * In bf16 both paths are wrong by a few tenths of a percent, and neither is the better one everywhere. They differ from
 #   each other about as much as from the right value: compare engines with a tolerance of that size, never bit for bit.
-# * With an FP8 cache the entry's rounding drowns the path's. Both paths read the same rounded entry, so it hardly matters
-#   which one you take.
+# * With an FP8 cache, in the first three rows, the entry's rounding drowns the path's. Both paths read the same rounded
+#   entry, so it hardly matters which one you take.
 # * The sharper the attention, the larger the error. A score's error becomes a *relative* error of its weight, and sharp
 #   attention has large scores.
 # * Where the latents are alike, the noise of many tokens averages out against what they have in common, and even FP8
@@ -720,18 +675,18 @@ formats = {f: partial(round_entry, cache_format=f) for f in CACHE_FORMATS}
 formats["rope in e4m3 with scales"] = stored_in_tiles
 sizes, errors = [1, 2, 4, 8, 16, 32, 64, 128, 256], {name: [] for name in formats}
 for size in sizes:
-    q_nope, q_rope, latents, k_rope, w_kc, w_vc = given = inputs(sharpness=0.5, rope_size=size)
-    right = absorb(*given, exactly)
+    q_nope, q_rope, latents, k_rope, *both = given = inputs(sharpness=0.5, rope_size=size)
+    wide = absorb(*given, exactly)
     for name, store in formats.items():
-        output = absorb(q_nope, q_rope, *store(latents, k_rope), w_kc, w_vc, round_bf16)
-        errors[name].append(100 * np.linalg.norm(output - right) / np.linalg.norm(right))
+        output = absorb(q_nope, q_rope, *store(latents, k_rope), *both, round_bf16)
+        errors[name].append(100 * np.linalg.norm(output - wide) / np.linalg.norm(wide))
 
 # %%
 fig = new_figure(8.2, 3.5, alt="Error of the output over the size of the rotary key's features, by format")
 ax = fig.subplots()
-looks = zip(("o-", "s-", "D-", "^--"), ("absorb", "latent", "materialize", "rope"), strict=True)
-for (name, values), (mark, color) in zip(errors.items(), looks, strict=True):
-    ax.plot(sizes, values, mark, color=COLORS[color], label=name)
+looks = zip(("o-", "s-", "D-", "^--"), ("latent", "neutral", "value", "rope"), strict=True)
+for (name, curve), (mark, color) in zip(errors.items(), looks, strict=True):
+    ax.plot(sizes, curve, mark, color=COLORS[color], label=name)
 ax.set(xscale="log", yscale="log", ylim=(0.1, 200), ylabel="error of the output, %")
 ax.set_xlabel("size of the rotary key's features (the latent's: 1)")
 ax.set_xticks(sizes, [str(size) for size in sizes])
@@ -740,12 +695,9 @@ ax.legend(loc="upper left")
 fig
 
 # %%
-print("size of rope ", *(f"{size:7}" for size in sizes))
-for name, values in errors.items():
-    print(f"{name:25}", *(f"{value:6.2f} %" for value in values))
 saved = cache_bytes_per_token(v3, "fp8_ds_mla") - (v3.latent_dim + 4 * 4 + v3.rope_dim + 4)
 whole_entry = cache_bytes_per_token(v3, "fp8_ds_mla")
-print(f"\nrope in e4m3 with one scale would save {saved} of {whole_entry} bytes, {saved / whole_entry:.0%}")
+print(f"rope in e4m3 with one scale would save {saved} of {whole_entry} bytes, {saved / whole_entry:.0%}")
 
 # %% [markdown]
 # The 656-byte entry holds its line: it rounds the latent, and the latent's part of the score does not grow. Both e4m3
@@ -812,4 +764,4 @@ print(f"\nrope in e4m3 with one scale would save {saved} of {whole_entry} bytes,
 # python judge.py 6
 # ```
 #
-# Chapter 7 makes a kernel of the last one.
+# Then go on to [lesson 7](../ch07_decode_kernel/decode_kernel.ipynb), which makes a kernel of a decode step.

@@ -52,8 +52,8 @@ from ledger import case, check, hint
 # The columns of `w_uq` are head-major, and each head has [nope | rope]. The columns of `w_dkv` are [latent | k_rope].
 # The latent is returned raw: its own RMSNorm comes later, when it is cached. Nothing is rotated.
 #
-# rope_dim is given nowhere; it follows from the shapes. num_heads and the widths that are summed over are at least 1.
-# There may be no token, and rope_dim may be 0. Return a tuple of four arrays.
+# Neither latent_dim nor rope_dim is given; both follow from the shapes. num_heads and the widths that are summed over
+# are at least 1. There may be no token, and rope_dim may be 0. Return a tuple of four arrays.
 #
 # By hand, with one token $[3, 4]$, an identity for `w_dq`, eps 12.5 (far too large, so that the root is a whole number)
 # and `q_norm` $[5, 10]$: the root is $\sqrt{12.5 + 12.5} = 5$, and the normed query latent is $[3, 8]$. With two heads
@@ -149,18 +149,21 @@ check("materialize_values", materialize_values)
 #
 # | | shape |
 # |---|---|
-# | `weights` | (new_tokens, cached_tokens), post-softmax: each row adds to 1 |
+# | `weights` | (new_tokens, cached_tokens), post-softmax |
 # | `latents` | (cached_tokens, latent_dim) |
 # | `w_v` | (latent_dim, value_dim) |
 # | result: the outputs | (new_tokens, value_dim) |
 #
-# Row $s$ of the result is $\sum_t \text{weights}_{st}\, (c_t W_V)$. Nothing is normalised again and nothing is masked.
+# Row $s$ of the result is $\sum_t \text{weights}_{st}\, (c_t W_V)$. Use the weights as they are: nothing is masked, and
+# nothing is normalised again. A row of weights adds to 1, or to less where these tokens are a part of a longer cache.
 # An empty cache gives zeros of shape (new_tokens, value_dim).
 #
 # **Budget.** No value is ever built: no array of cached_tokens × value_dim, and the multiply-adds spent on w_v do not
 # grow with cached_tokens.
 #
-# The judge allows the multiply-adds of two matrix products, and one multiplication for each output on top.
+# The judge allows the multiply-adds of two matrix products, and one multiplication for each output on top. No array may
+# be larger than the largest of the inputs and the result, so the terms of a sum, (new_tokens, cached_tokens,
+# latent_dim), may not stand in one.
 #
 # By hand, with the latents and the weight of the exercise above: the weights $[0.5, 0, 0.5]$ give the mixed latent
 # $[0.5, 0, 0.5]$ and the output $[0.5, 0.5]$.
@@ -209,7 +212,8 @@ check("mix_then_project", mix_then_project)
 # **Budget.** No value is ever built, and no latent copied for a head: no array of cached_tokens × value_dim or of
 # cached_tokens × num_heads × latent_dim, and the multiply-adds spent on w_vc do not grow with cached_tokens.
 #
-# One multiplication for each output is free on top of the products. A loop over heads is allowed.
+# One multiplication for each output is free on top of the products. A loop over heads is allowed; an array of all terms
+# of a sum is not.
 #
 # By hand, with the three latents from above and two heads: head 0 is the head of the exercise above, with the output
 # $[0.5, 0.5]$. Head 1 has the weights $[0, 0.25, 0.75]$ and a matrix whose rows are all $[7, 9]$. Its mixed latent
@@ -267,8 +271,8 @@ check("absorb_values_heads", absorb_values_heads)
 # **Budget.** No key and no value is ever built: no array of cached_tokens × nope_dim or of cached_tokens × value_dim,
 # and the multiply-adds spent on w_kc and w_vc do not grow with cached_tokens.
 #
-# Copies of the latents for each head break the budget as well. Two multiplications for each score and one for each
-# output are free on top of the products.
+# Copies of the latents for each head break the budget as well. Scaling the queries, two multiplications for each score
+# and one for each output are free on top of the products.
 #
 # By hand, one new token and two heads, with scale $\ln 2$, so that a score of 1 counts twice as much as a score of 0.
 # Head 0 has the scores 1, 0, 1 of practice 1. Its weights are 2/5, 1/5 and 2/5, and with the $W_V$ from above its output
@@ -328,9 +332,9 @@ check("attend_absorbed", attend_absorbed)
 # The axes in between, the same in both inputs, may be any number of axes or none. Each entry of them is merged by
 # itself.
 #
-# A part that saw no token has lse $-\infty$. Its output may hold anything, NaN included, and must not leak into the
-# result. Where all parts are empty, or where there are none, the output is 0 and the lse is $-\infty$. The lses may be
-# near 900 or near −900, where an exponential overflows or vanishes. Return a tuple of two arrays.
+# A part that saw no token has lse $-\infty$. Its output may hold anything, NaN and infinity included, and must not leak
+# into the result. Where all parts are empty, or where there are none, the output is 0 and the lse is $-\infty$. The lses
+# may be near 900 or near −900, where an exponential overflows or vanishes. Return a tuple of two arrays.
 #
 # By hand, take head 0 of the exercise above and cut its cache after the first token. The first part has the one
 # exponential 2 and the output $[1, 0]$. The second has the exponentials 1 and 2, which add to 3, and the output

@@ -15,7 +15,7 @@
 #
 # The rules are those of practice 1: the result keeps the floating dtype of the inputs; inputs are never changed, may be
 # read-only and need not be contiguous; sizes of 0 and 1 are legal, and an empty result still has the right shape.
-# Positions are integers, they may come in any order and more than once, and they do not count for the dtype.
+# Positions are integers, 0 or more; they may come in any order and more than once, and they do not count for the dtype.
 #
 # The rotation is the same everywhere. Pair $i$ of a vector of `rope_dim` features turns by position · theta to the
 # power of −2i/rope_dim, and a pair $(a, b)$ turned by an angle $\varphi$ is
@@ -37,7 +37,7 @@ from ledger import case, check, hint
 #
 # | | |
 # |---|---|
-# | `positions` | (positions,), integers |
+# | `positions` | (positions,), integers, none of them negative |
 # | `rope_dim` | an even int |
 # | `theta` | a float, the base of the angles |
 # | result, first: cosines | (positions, rope_dim / 2) |
@@ -88,7 +88,8 @@ check("rope_tables", rope_tables)
 # | result | the shape, the dtype and the layout of `x` |
 #
 # Pair $i$ turns by the same angle in both layouts. All that differs is where its two features stand. Everything of one
-# token turns by that token's position, all its heads alike.
+# token turns by that token's position, all its heads alike. Make the angles in float64, whatever the dtype of `x`.
+# rope_dim may be 0.
 #
 # By hand, width 2: the vector (1, 0) stays as it is at position 0, and at position 1 becomes (0.5403, 0.8415). The
 # vector (0, 1) at position 1 becomes (−0.8415, 0.5403).
@@ -235,7 +236,8 @@ check("single_matrix_residual", single_matrix_residual)
 #
 # RMSNorm divides a latent $c$ by $\sqrt{\text{mean}(c^2) + \text{eps}}$ and multiplies it by `norm_weight`, feature by
 # feature. It sees the latent only: the rope key is rotated and not normed, the latent is normed and not rotated.
-# rope_dim may be 0. The result has the common dtype of `latent`, `k_rope` and `norm_weight`.
+# rope_dim may be 0, and norm_weight may be negative. The angles are made in float64; the result has the common dtype of
+# `latent`, `k_rope` and `norm_weight`.
 #
 # By hand, with eps 0, norm_weight [1, 1, 1, 10] and the rope key (1, 0) for both tokens. The latent [1, −1, 1, 1] at
 # position 0 is stored as [1, −1, 1, 10, 1, 0]. The latent [2, 2, −2, 2] at position 1 has a root mean square of 2, and
@@ -297,8 +299,8 @@ check("cache_entry", cache_entry)
 # | `theta` | a float |
 # | result: the queries | (new_tokens, num_heads, latent_dim + rope_dim) |
 #
-# Head $h$ meets its own `w_kc[h]`. The rope part of every head is turned by the token's position. Nothing is scaled.
-# rope_dim may be 0.
+# Head $h$ meets its own `w_kc[h]`. The rope part of every head is turned by the token's position, by angles made in
+# float64. Nothing is scaled. rope_dim may be 0.
 #
 # By hand, the two heads of practice 2 at position 1: the content parts become [1, 0, 1] and [1, 1, 3], the rope parts
 # (1, 0) and (2, 0) become (0.5403, 0.8415) and (1.0806, 1.6829).
@@ -355,6 +357,9 @@ check("absorbed_queries", absorbed_queries)
 #
 # **Budget.** No value is ever built: no array of cached_tokens × value_dim, no copy of the cache for each head, and
 # the multiply-adds spent on w_vc do not grow with cached_tokens.
+#
+# Free on top of the products are scaling the queries, two multiplications for each score and one for each output, and
+# mixing whole entries of which you then keep the latent.
 #
 # By hand, one head, scale 0.5, the query [0, 0, 0 | 2, 0], and three entries whose latents are the rows of the
 # identity and whose rope keys are (ln 2, 5), (0, 7) and (0, 9). The scaled scores are ln 2, 0, 0, so the weights are

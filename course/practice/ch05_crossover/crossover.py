@@ -134,13 +134,18 @@ check("absorb_macs", absorb_macs)
 #
 # *10 minutes · difficulty 2 of 3 · 2 points*
 #
-# Set the two totals equal and solve for the number of new tokens. Return it as a float: it need not be whole.
+# At how many new tokens do both routes cost the same? Return that number as a float: it need not be whole.
 #
 # The signature tells you what will cancel: heads and rope_dim are not in it.
 #
-# Your solution is a fraction. Where its denominator is not positive, absorb is cheaper however many new tokens there
-# are: return `math.inf`. This needs heads wider than latents *and* a long cache; with wide heads and a short cache the
-# denominator is still positive, and the formula holds. An empty cache gives 0.0 while the denominator is positive.
+# Your solution is a fraction. Bring it to the denominator
+#
+# $$L\,(n + v) + C\,(2L - n - v)$$
+#
+# Where that is not positive, absorb is cheaper however many new tokens there are: return `math.inf`. This needs heads
+# wider than latents *and* a long cache; with wide heads and a short cache the denominator is still positive, and the
+# formula holds. While it is positive an empty cache gives 0.0, and so does a model with nothing to project,
+# $n + v = 0$. With both it is 0, so the result is `math.inf`.
 #
 # All sizes are ints and may be 0.
 #

@@ -21,6 +21,8 @@
 # the inputs of a case that a check named.
 
 # %%
+import math
+
 import numpy as np
 from ledger import case, check, hint
 from ledger.models import Model, model
@@ -30,7 +32,8 @@ from ledger.models import Model, model
 #
 # *6 minutes · difficulty 1 of 3 · 1 point*
 #
-# How many values does a token leave in the cache of **one layer**? Count twice:
+# How many values does a token leave in the cache of **one attention block**? A layer has one of them, in LongCat-Flash
+# two. Count twice:
 #
 # * **latent**: what latent attention stores, one entry of latent and rotary key that all heads share;
 # * **full**: what would be stored if keys and values were expanded and cached for every head, as MHA does.
@@ -45,7 +48,7 @@ from ledger.models import Model, model
 
 # %% exercise="cache_values_per_token"
 def cache_values_per_token(model: "Model") -> tuple[int, int]:
-    """Values that one token leaves in the cache of one layer.
+    """Values that one token leaves in the cache of one attention block.
 
     model: its num_heads, latent_dim, nope_dim, rope_dim and value_dim
     returns (latent, full): the shared entry, and the keys and values of all heads
@@ -67,7 +70,7 @@ check("cache_values_per_token", cache_values_per_token)
 #
 # *8 minutes · difficulty 2 of 3 · 2 points*
 #
-# How many bytes does an entry take in **one layer**? Three layouts are in use:
+# How many bytes does an entry take in **one attention block**? Three layouts are in use:
 #
 # | `cache_format` | latent | scales | rope part |
 # |---|---|---|---|
@@ -86,7 +89,7 @@ check("cache_values_per_token", cache_values_per_token)
 
 # %% exercise="cache_bytes_per_token"
 def cache_bytes_per_token(model: "Model", cache_format: str) -> int:
-    """Bytes of one token's entry in the cache of one layer.
+    """Bytes of one token's entry in the cache of one attention block.
 
     model: its latent_dim and rope_dim
     cache_format: "bf16_mla", "fp8_ds_mla" or "fp8_plain_mla"
@@ -223,10 +226,11 @@ check("requests_that_fit", requests_that_fit)
 # least 1 and may be longer than the cache. An empty cache gives 0 and −inf, without NaN. `latent_dim` and `scale` are
 # given as numbers; the scale need not fit the width.
 #
-# **Budget.** No array of cached_tokens × num_heads: scores and weights exist for one chunk at a time, and each entry is
-# scored once and mixed once.
+# **Budget.** No array of cached_tokens × num_heads, nor any other as long as the cache: entries, scores and weights are
+# taken one chunk at a time, and each entry is scored once and mixed once.
 #
-# Multiplications element by element, over a chunk's scores and over the result, are free twice in each chunk.
+# A slice of the cache is no new array. Multiplications element by element, over a chunk's scores and over the result,
+# are free twice in each chunk. So are scaling the queries, and mixing whole entries of which you then keep the latent.
 #
 # By hand: entries $[1,0,0\,|\,0]$, $[0,1,0\,|\,0]$, $[0,0,1\,|\,1]$, the query $[1,0,1\,|\,1]$, scale $\ln 2$ and
 # chunks of 2. The exponentials of the scores are 2, 1 and 4. The first chunk gives $[\frac23,\frac13,0]$ and $\ln 3$,

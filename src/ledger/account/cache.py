@@ -3,10 +3,12 @@
 Bytes are those of the entries alone: no page is rounded up, no MTP layer is counted, and no block table.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from operator import index
 from typing import NamedTuple
 
+from ledger.checks import check_counts
 from ledger.models import Model
 
 #: Values that share one fp32 scale in ``fp8_ds_mla``, and bytes of such a scale.
@@ -72,7 +74,7 @@ def cache_values_per_token(model: Model) -> CacheValues:
 
 def entry_bytes(model: Model, cache_format: str) -> EntryBytes:
     """The parts of one entry in ``cache_format``; a ValueError names the formats."""
-    if cache_format not in _ENTRIES:
+    if cache_format not in CACHE_FORMATS:
         raise ValueError(f"no cache format {cache_format!r}; the choices are: {', '.join(CACHE_FORMATS)}")
     return _ENTRIES[cache_format](model)
 
@@ -84,7 +86,9 @@ def cache_bytes_per_token(model: Model, cache_format: str) -> int:
 
 def full_bytes_per_token(model: Model, tensor_parallel: int = 1, bytes_per_value: int = 2) -> int:
     """Bytes on each of ``tensor_parallel`` GPUs of a token's expanded keys and values in one layer: what MHA caches,
-    and the Hugging Face reference. The heads are shared out as evenly as they divide."""
+    and the Hugging Face reference. The heads are shared out as evenly as they divide. A ValueError for fewer GPUs than
+    one."""
+    check_counts(1, tensor_parallel=tensor_parallel)
     heads = -(-model.num_heads // tensor_parallel)
     return bytes_per_value * heads * (model.qk_dim + model.value_dim)
 
@@ -107,9 +111,11 @@ def tokens_that_fit(free_bytes: float, model: Model, cache_format: str, tensor_p
     """Whole tokens whose cache one GPU holds in ``free_bytes``.
 
     ``tensor_parallel`` changes nothing: heads are shared out, and each GPU needs the whole entry for its heads. A
-    ValueError names the formats, or says that a size is not positive.
+    ValueError names the formats, or the size that makes no sense.
     """
-    _check_positive(free_bytes=free_bytes, tensor_parallel=tensor_parallel)
+    check_counts(1, tensor_parallel=tensor_parallel)
+    if not 0 < free_bytes < math.inf:
+        raise ValueError(f"free_bytes is {free_bytes}; it must be positive and finite")
     return int(free_bytes // model_bytes_per_token(model, cache_format))
 
 
@@ -117,14 +123,8 @@ def requests_that_fit(
     free_bytes: float, cached_tokens: int, model: Model, cache_format: str, tensor_parallel: int = 1
 ) -> int:
     """Whole requests of ``cached_tokens`` each whose cache one GPU holds in ``free_bytes``; see ``tokens_that_fit``."""
-    _check_positive(cached_tokens=cached_tokens)
+    check_counts(1, cached_tokens=cached_tokens)
     return tokens_that_fit(free_bytes, model, cache_format, tensor_parallel) // index(cached_tokens)
-
-
-def _check_positive(**sizes: float) -> None:
-    for name, size in sizes.items():
-        if size <= 0:
-            raise ValueError(f"{name} is {size}; it must be positive")
 
 
 #: Prefix tokens of a batch from which on SGLang materializes them in chunks.

@@ -13,6 +13,7 @@ from operator import index
 from typing import NamedTuple
 
 from ledger.account.attention import matmul_macs
+from ledger.checks import check_counts
 from ledger.machines import Machine
 from ledger.models import Model
 
@@ -138,17 +139,19 @@ def shared_macs(new_tokens: int, cached_tokens: int, model: Model) -> dict[str, 
 def crossover_new_tokens(cached_tokens: int, latent_dim: int, nope_dim: int, value_dim: int) -> float:
     """The number of new tokens at which both routes take the same multiply-adds: C·P / (P + C·d).
 
-    Heads and rope cancel. ``math.inf`` where the denominator is not positive: absorb then never loses.
+    Heads and rope cancel. ``math.inf`` where the denominator is not positive: absorb then never loses. A ValueError,
+    here and in the two functions below, for a size that is negative or no whole number.
     """
-    projection, extra = _projection(latent_dim, nope_dim, value_dim), _extra(latent_dim, nope_dim, value_dim)
+    check_counts(cached_tokens=cached_tokens)
+    projection, extra = _projection_and_extra(latent_dim, nope_dim, value_dim)
     denominator = projection + index(cached_tokens) * extra
-    return cached_tokens * projection / denominator if denominator > 0 else math.inf
+    return index(cached_tokens) * projection / denominator if denominator > 0 else math.inf
 
 
 def crossover_limit(latent_dim: int, nope_dim: int, value_dim: int) -> float:
     """What ``crossover_new_tokens`` tends to in a long context: P / d; ``math.inf`` where 2L ≤ n + v."""
-    extra = _extra(latent_dim, nope_dim, value_dim)
-    return _projection(latent_dim, nope_dim, value_dim) / extra if extra > 0 else math.inf
+    projection, extra = _projection_and_extra(latent_dim, nope_dim, value_dim)
+    return projection / extra if extra > 0 else math.inf
 
 
 def crossover_causal(cached_tokens: int, latent_dim: int, nope_dim: int, value_dim: int) -> float:
@@ -157,12 +160,15 @@ def crossover_causal(cached_tokens: int, latent_dim: int, nope_dim: int, value_d
     Both routes then project the new tokens' latents, so C·P = (S·C + S²/2)·d remains; the triangle is taken as S²/2.
     0.0 without cached tokens; ``math.inf`` where 2L ≤ n + v, whatever the cache.
     """
-    limit, cached = crossover_limit(latent_dim, nope_dim, value_dim), index(cached_tokens)
-    if limit == math.inf:
+    check_counts(cached_tokens=cached_tokens)
+    projection, extra = _projection_and_extra(latent_dim, nope_dim, value_dim)
+    if extra <= 0:
         return math.inf
-    gain = 2 * cached * limit
-    # The root times its conjugate: nothing large is subtracted from something nearly as large.
-    return gain / (cached + math.sqrt(cached * cached + gain)) if gain else 0.0
+    if cached_tokens == 0:
+        return 0.0
+    # C·(√(1 + 2P/(C·d)) − 1) times its conjugate: nothing large is subtracted from something nearly as large.
+    root = math.sqrt(1 + 2 * projection / (index(cached_tokens) * extra))
+    return 2 * projection / extra / (1 + root)
 
 
 def pick_path(new_tokens: int, cached_tokens: int, model: Model) -> str:
@@ -203,10 +209,11 @@ def time_crossover_limit(
 
     The expanded keys and values of a layer are written after the projection and read by the attention, 2 bytes a value.
     A pass that is hidden overlaps with the arithmetic of its product, so that the longer of the two counts; one that is
-    not is added to it. The absorbed route waits for arithmetic alone: its cache is small.
+    not is added to it. The absorbed route waits for arithmetic alone: its cache is small. A ValueError names the
+    formats that ``machine`` has a rate for.
     """
-    flop = 2 * model.num_heads / machine.flops[dtype]
-    project = flop * _projection(model.latent_dim, model.nope_dim, model.value_dim)
+    flop = 2 * model.num_heads / machine.rate(dtype)
+    project = flop * _projection_and_extra(model.latent_dim, model.nope_dim, model.value_dim)[0]
     narrow = flop * (model.qk_dim + model.value_dim)  # a pair of a new and a cached token
     wide = flop * (model.cache_dim + model.latent_dim)
     one_pass = expanded_bytes(1, model) / machine.bandwidth
@@ -219,12 +226,11 @@ def time_crossover_limit(
     return max(build / (wide - narrow), (build + one_pass) / wide)
 
 
-def _projection(latent_dim: int, nope_dim: int, value_dim: int) -> int:
-    return index(latent_dim) * (index(nope_dim) + index(value_dim))
-
-
-def _extra(latent_dim: int, nope_dim: int, value_dim: int) -> int:
-    return 2 * index(latent_dim) - index(nope_dim) - index(value_dim)
+def _projection_and_extra(latent_dim: int, nope_dim: int, value_dim: int) -> tuple[int, int]:
+    """P and d of the formulas, by the widths of one head."""
+    check_counts(latent_dim=latent_dim, nope_dim=nope_dim, value_dim=value_dim)
+    latent, both = index(latent_dim), index(nope_dim) + index(value_dim)
+    return latent * both, 2 * latent - both
 
 
 class Prefill(NamedTuple):

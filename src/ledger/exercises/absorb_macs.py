@@ -53,6 +53,12 @@ def cache_projected(new_tokens, cached_tokens, latent_dim, nope_dim, rope_dim, v
     return {"projection": projection, "attention": attention, "total": projection + attention}
 
 
+def cached_values_projected(new_tokens, cached_tokens, latent_dim, nope_dim, rope_dim, value_dim, num_heads):
+    projection = num_heads * latent_dim * (new_tokens * nope_dim + cached_tokens * value_dim)
+    attention = num_heads * new_tokens * cached_tokens * (2 * latent_dim + rope_dim)
+    return {"projection": projection, "attention": attention, "total": projection + attention}
+
+
 def values_not_projected(new_tokens, cached_tokens, latent_dim, nope_dim, rope_dim, value_dim, num_heads):
     projection = num_heads * new_tokens * latent_dim * nope_dim
     attention = num_heads * new_tokens * cached_tokens * (2 * latent_dim + rope_dim)
@@ -139,6 +145,11 @@ EXERCISE = Exercise(
             cache_projected,
         ),
         Mistake(
+            "cached values projected",
+            "W_V is counted over the cached tokens. It meets the mixed latents: one for each new token and head",
+            cached_values_projected,
+        ),
+        Mistake(
             "values not projected",
             "W_V is missing: the mixed latents of each head still have to become an output of width value_dim",
             values_not_projected,
@@ -158,6 +169,7 @@ EXERCISE = Exercise(
         Mutant(narrow_mix, "values mixed"),
         Mutant(attention_of_materialize, "attention of the other route"),
         Mutant(cache_projected, "cache projected"),
+        Mutant(cached_values_projected, "cached values projected"),
         Mutant(values_not_projected, "values not projected"),
         Mutant(latents_once_for_all_heads, "one attention for all heads"),
         Mutant(total_of_the_attention, "result['total']"),

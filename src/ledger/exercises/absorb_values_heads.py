@@ -202,8 +202,8 @@ EXERCISE = Exercise(
         macs=most_macs,
         largest=largest,
         peak_values=peak_values,
-        says="the outputs are right, but the shortest way spends less. Mix the latents by each head's weights first, "
-        "and apply each head's matrix to its own sums alone",
+        says="the outputs are right, but the shortest way spends less. Look for w_vc where it meets cached tokens or "
+        "another head's sums, and for an array of all terms of a sum: a matrix product adds them up as it goes",
         forbidden=(
             Forbidden(
                 "values materialized",

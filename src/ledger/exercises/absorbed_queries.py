@@ -1,21 +1,19 @@
 """Chapter 4: what meets the stored entries, the absorbed content beside the rotated rope part."""
 
-from functools import partial
-
 import numpy as np
 
 from ledger.exercises.base import Case, Exercise, Mistake, Mutant
-from ledger.exercises.making import TOY_HEAD_1, TOY_Q_NOPE, TOY_W_K, normal
+from ledger.exercises.making import TOY_HEAD_1, TOY_Q_NOPE, TOY_W_K, normal, theta_drawn
 from ledger.reference import layer
 
 
-def make(rng, dtype, new_tokens, num_heads, nope_dim, rope_dim, latent_dim, theta=10000.0, high=1000):
+def make(rng, dtype, new_tokens, num_heads, nope_dim, rope_dim, latent_dim, high=1000):
     return {
         "q_nope": normal(rng, dtype, new_tokens, num_heads, nope_dim),
         "q_rope": normal(rng, dtype, new_tokens, num_heads, rope_dim),
         "w_kc": normal(rng, dtype, num_heads, nope_dim, latent_dim),
         "positions": rng.integers(3, high, new_tokens),
-        "theta": theta,
+        "theta": theta_drawn(rng),
     }
 
 
@@ -28,6 +26,13 @@ def make_toy(rng, dtype, **dims):
         "positions": np.array([1]),
         "theta": 10000.0,
     }
+
+
+def make_long(rng, dtype, **dims):
+    """A long context, whose last position is 131,071."""
+    inputs = make(rng, dtype, **dims, high=131_072)
+    inputs["positions"][[1, -1]] = 131_071, 90_001
+    return inputs
 
 
 def rope_left_unrotated(q_nope, q_rope, w_kc, positions, theta):
@@ -107,6 +112,23 @@ def heads_flattened(q_nope, q_rope, w_kc, positions, theta):
     return np.concatenate([np.repeat(summed, q_rope.shape[1], axis=1), rotated], axis=-1)
 
 
+def theta_ignored(q_nope, q_rope, w_kc, positions, theta):
+    angles = positions[:, None, None] * 10000.0 ** (-np.arange(0, q_rope.shape[2], 2) / q_rope.shape[2])
+    a, b = q_rope[..., 0::2], q_rope[..., 1::2]
+    turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
+    rotated = np.stack(turned, axis=-1).reshape(q_rope.shape).astype(q_rope.dtype)
+    return np.concatenate([np.einsum("shn,hnc->shc", q_nope, w_kc), rotated], axis=-1)
+
+
+def float32_angles(q_nope, q_rope, w_kc, positions, theta):
+    steps = (theta ** (-np.arange(0, q_rope.shape[2], 2) / q_rope.shape[2])).astype(q_rope.dtype)
+    angles = positions[:, None, None].astype(q_rope.dtype) * steps
+    a, b = q_rope[..., 0::2], q_rope[..., 1::2]
+    turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
+    rotated = np.stack(turned, axis=-1).reshape(q_rope.shape).astype(q_rope.dtype)
+    return np.concatenate([np.einsum("shn,hnc->shc", q_nope, w_kc), rotated], axis=-1)
+
+
 EXERCISE = Exercise(
     id="absorbed_queries",
     chapter=4,
@@ -146,9 +168,10 @@ EXERCISE = Exercise(
             layout="strided",
         ),
         Case(
-            "DeepSeek-V3 widths, three heads",
+            "DeepSeek-V3 widths, three heads, a long context, float32",
             {"new_tokens": 5, "num_heads": 3, "nope_dim": 128, "rope_dim": 64, "latent_dim": 512},
-            make=partial(make, high=131_072),
+            dtype="float32",
+            make=make_long,
         ),
     ),
     hints=(
@@ -197,6 +220,17 @@ EXERCISE = Exercise(
             rotated_backwards,
         ),
         Mistake(
+            "theta ignored",
+            "the angles are those of a theta of 10000. Use the theta that is given: models differ in it",
+            theta_ignored,
+        ),
+        Mistake(
+            "float32 angles",
+            "the angles were rounded to float32, as the rope part is. At position 131,071 they are then off by "
+            "thousandths of a radian: make them in float64, and round the result",
+            float32_angles,
+        ),
+        Mistake(
             "heads flattened",
             "every head got the sum of all heads' content. The head axis must never be summed over",
             heads_flattened,
@@ -212,6 +246,8 @@ EXERCISE = Exercise(
         Mutant(turned_by_head, "turned by head"),
         Mutant(content_rotated_too, "content rotated"),
         Mutant(rotated_backwards, "turned backwards"),
+        Mutant(theta_ignored, "theta ignored"),
+        Mutant(float32_angles, "float32 angles"),
         Mutant(heads_flattened, "heads flattened"),
     ),
 )

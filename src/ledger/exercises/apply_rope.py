@@ -5,16 +5,16 @@ from functools import partial
 import numpy as np
 
 from ledger.exercises.base import Case, Exercise, Mistake, Mutant
-from ledger.exercises.making import normal
+from ledger.exercises.making import normal, theta_drawn
 from ledger.reference import rope
 
 
-def make(rng, dtype, tokens, rope_dim, num_heads=None, interleaved=True, theta=10000.0, high=1000):
+def make(rng, dtype, tokens, rope_dim, num_heads=None, interleaved=True, high=1000):
     heads = () if num_heads is None else (num_heads,)
     return {
         "x": normal(rng, dtype, tokens, *heads, rope_dim),
         "positions": rng.integers(0, high, tokens),
-        "theta": theta,
+        "theta": theta_drawn(rng),
         "interleaved": interleaved,
     }
 
@@ -24,10 +24,17 @@ def make_toy(rng, dtype, tokens, rope_dim):
     return {"x": x, "positions": np.array([0, 1, 1]), "theta": 10000.0, "interleaved": True}
 
 
-def make_deep(rng, dtype, tokens, num_groups, num_heads, rope_dim):
+def make_deep(rng, dtype, tokens, num_groups, num_heads, rope_dim, interleaved=True):
     """Two axes between the tokens and the features."""
-    inputs = make(rng, dtype, tokens, rope_dim)
+    inputs = make(rng, dtype, tokens, rope_dim, interleaved=interleaved)
     inputs["x"] = normal(rng, dtype, tokens, num_groups, num_heads, rope_dim)
+    return inputs
+
+
+def make_long(rng, dtype, tokens, num_heads, rope_dim):
+    """A long context, whose last position is 131,071."""
+    inputs = make(rng, dtype, tokens, rope_dim, num_heads, high=131_072)
+    inputs["positions"][[1, -1]] = 131_071, 90_001
     return inputs
 
 
@@ -110,6 +117,38 @@ def always_interleaved(x, positions, theta, interleaved):
     return rotated
 
 
+def theta_ignored(x, positions, theta, interleaved):
+    half = x.shape[-1] // 2
+    pairs = (slice(0, None, 2), slice(1, None, 2)) if interleaved else (slice(0, half), slice(half, None))
+    angles = positions[:, None] * 10000.0 ** (-np.arange(0, x.shape[-1], 2) / x.shape[-1])
+    angles = angles.reshape(len(x), *[1] * (x.ndim - 2), half)
+    rotated = np.empty_like(x)
+    rotated[..., pairs[0]] = x[..., pairs[0]] * np.cos(angles) - x[..., pairs[1]] * np.sin(angles)
+    rotated[..., pairs[1]] = x[..., pairs[0]] * np.sin(angles) + x[..., pairs[1]] * np.cos(angles)
+    return rotated
+
+
+def angles_in_the_dtype_of_x(x, positions, theta, interleaved):
+    half = x.shape[-1] // 2
+    pairs = (slice(0, None, 2), slice(1, None, 2)) if interleaved else (slice(0, half), slice(half, None))
+    steps = (theta ** (-np.arange(0, x.shape[-1], 2) / x.shape[-1])).astype(x.dtype)
+    angles = (positions[:, None].astype(x.dtype) * steps).reshape(len(x), *[1] * (x.ndim - 2), half)
+    rotated = np.empty_like(x)
+    rotated[..., pairs[0]] = x[..., pairs[0]] * np.cos(angles) - x[..., pairs[1]] * np.sin(angles)
+    rotated[..., pairs[1]] = x[..., pairs[0]] * np.sin(angles) + x[..., pairs[1]] * np.cos(angles)
+    return rotated
+
+
+def positions_along_the_heads(x, positions, theta, interleaved):
+    half = x.shape[-1] // 2
+    pairs = (slice(0, None, 2), slice(1, None, 2)) if interleaved else (slice(0, half), slice(half, None))
+    angles = positions[:, None] * theta ** (-np.arange(0, x.shape[-1], 2) / x.shape[-1])
+    rotated = np.empty_like(x)
+    rotated[..., pairs[0]] = x[..., pairs[0]] * np.cos(angles) - x[..., pairs[1]] * np.sin(angles)
+    rotated[..., pairs[1]] = x[..., pairs[0]] * np.sin(angles) + x[..., pairs[1]] * np.cos(angles)
+    return rotated
+
+
 def float64_for_float32(x, positions, theta, interleaved):
     half = x.shape[-1] // 2
     pairs = (slice(0, None, 2), slice(1, None, 2)) if interleaved else (slice(0, half), slice(half, None))
@@ -139,16 +178,23 @@ EXERCISE = Exercise(
         Case("odd sizes, half-split", {"tokens": 5, "num_heads": 3, "rope_dim": 14}, make=make_half_split),
         Case("no head axis, half-split", {"tokens": 7, "rope_dim": 6}, make=make_half_split),
         Case("one token, one head", {"tokens": 1, "num_heads": 1, "rope_dim": 6}),
+        Case("no rope width", {"tokens": 3, "num_heads": 2, "rope_dim": 0}),
         Case("no tokens, float32", {"tokens": 0, "num_heads": 3, "rope_dim": 8}, dtype="float32"),
         Case("two axes in between", {"tokens": 5, "num_groups": 2, "num_heads": 3, "rope_dim": 8}, make=make_deep),
+        Case(
+            "two axes in between, half-split",
+            {"tokens": 3, "num_groups": 4, "num_heads": 2, "rope_dim": 6},
+            make=partial(make_deep, interleaved=False),
+        ),
         Case(
             "float32, half-split", {"tokens": 6, "num_heads": 2, "rope_dim": 10}, dtype="float32", make=make_half_split
         ),
         Case("strided inputs", {"tokens": 6, "num_heads": 4, "rope_dim": 10}, layout="strided"),
         Case(
-            "DeepSeek-V3 width, a long context",
+            "DeepSeek-V3 width, a long context, float32",
             {"tokens": 5, "num_heads": 3, "rope_dim": 64},
-            make=partial(make, high=131_072),
+            dtype="float32",
+            make=make_long,
         ),
     ),
     hints=(
@@ -197,6 +243,23 @@ EXERCISE = Exercise(
             one_angle_for_all_pairs,
         ),
         Mistake(
+            "theta ignored",
+            "the angles are those of a theta of 10000. Use the theta that is given: models differ in it",
+            theta_ignored,
+        ),
+        Mistake(
+            "float32 angles",
+            "the angles were rounded to float32, as x is. At position 131,071 they are then off by thousandths of a "
+            "radian: make them in float64, and round the result",
+            angles_in_the_dtype_of_x,
+        ),
+        Mistake(
+            "positions along the heads",
+            "the angles lie along the heads: head h is turned by position number h. It goes unnoticed where there are "
+            "as many heads as tokens. Give the angles an axis of size 1 for each axis in between",
+            positions_along_the_heads,
+        ),
+        Mistake(
             "a feature overwritten too early",
             "the second feature of a pair was made from the first one after that had been turned. Keep the old one "
             "until both are done",
@@ -211,6 +274,9 @@ EXERCISE = Exercise(
         Mutant(places_for_positions, "places taken for positions"),
         Mutant(one_angle_for_all_pairs, "one angle for all pairs"),
         Mutant(first_half_of_the_pair_used_twice, "a feature overwritten too early"),
+        Mutant(theta_ignored, "theta ignored"),
+        Mutant(angles_in_the_dtype_of_x, "float32 angles"),
+        Mutant(positions_along_the_heads, "positions along the heads"),
         Mutant(float64_for_float32, "has dtype float64; wanted float32"),
     ),
 )

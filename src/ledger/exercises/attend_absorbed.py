@@ -7,6 +7,9 @@ from ledger.exercises.base import Budget, Case, Exercise, Forbidden, Mistake, Mu
 from ledger.exercises.making import TOY_HEAD_1, TOY_LATENTS, TOY_Q_NOPE, TOY_W_K, TOY_W_V, normal, whole
 from ledger.reference import values
 
+#: The rows of the case with scores far apart: how far each rises (or falls), and from where.
+RISES, FEET = (1600, 800, 80, -1600), (-800, 0, -800, 800)
+
 
 def make(rng, dtype, new_tokens, cached_tokens, num_heads, nope_dim, latent_dim, value_dim):
     return {
@@ -29,12 +32,21 @@ def make_whole(rng, dtype, new_tokens, cached_tokens, num_heads, nope_dim, laten
 
 
 def make_far_apart(rng, dtype, **dims):
-    """Scaled scores between 800 and -800, which no exponential survives."""
+    """Scaled scores between 800 and -800, which no exponential survives, each row on a level of its own.
+
+    A row rises by as much as its place in RISES says, from the number in FEET: its two largest scores are 0.05 to 1
+    apart, and where it rises they stand in the middle.
+    """
     inputs = make(rng, dtype, **dims)
-    levels = np.linspace(800, -800, dims["cached_tokens"])
+    tokens, heads, cached = dims["new_tokens"], dims["num_heads"], dims["cached_tokens"]
+    places = np.sort(rng.uniform(0.05, 0.3, cached))
+    places[[0, 1, cached // 2, cached // 2 + 1]] = 0, 1 / 1600, 1, 1 - 1 / 1600
+    rows = (np.arange(tokens)[:, None] + np.arange(heads)) % len(RISES)
     inputs["q_nope"][...] = inputs["w_kc"][...] = 0
-    inputs["q_nope"][..., 0] = inputs["w_kc"][:, 0, 0] = 1
-    inputs["latents"][:, 0] = levels / inputs["scale"]
+    inputs["w_kc"][:, [0, 1], [0, 1]] = 1
+    inputs["q_nope"][..., 0] = np.take(RISES, rows) / inputs["scale"]
+    inputs["q_nope"][..., 1] = np.take(FEET, rows) / inputs["scale"]
+    inputs["latents"][:, 0], inputs["latents"][:, 1] = places, 1
     return inputs
 
 
@@ -50,16 +62,15 @@ def make_toy(rng, dtype, **dims):
 
 
 def least_macs(new_tokens, cached_tokens, num_heads, nope_dim, latent_dim, value_dim):
-    """The four products, and the scale on the smallest array that may carry it: the queries."""
-    products = content_path_absorb(new_tokens, cached_tokens, num_heads, nope_dim, latent_dim, value_dim)
-    return products.total + new_tokens * num_heads * nope_dim
+    """The four products; a scale that is divided by takes no multiplication."""
+    return content_path_absorb(new_tokens, cached_tokens, num_heads, nope_dim, latent_dim, value_dim).total
 
 
 def most_macs(new_tokens, cached_tokens, num_heads, nope_dim, latent_dim, value_dim):
-    """The same, two elementwise steps over the scores (their scale, their weights) and one over the outputs."""
+    """The same, the scale on the queries, two elementwise steps over the scores and one over the outputs."""
     rows = new_tokens * num_heads
     sizes = new_tokens, cached_tokens, num_heads, nope_dim, latent_dim, value_dim
-    return least_macs(*sizes) + rows * (2 * cached_tokens + value_dim)
+    return least_macs(*sizes) + rows * (nope_dim + 2 * cached_tokens + value_dim)
 
 
 def largest(new_tokens, cached_tokens, num_heads, nope_dim, latent_dim, value_dim):
@@ -78,6 +89,13 @@ def peak_values(new_tokens, cached_tokens, num_heads, nope_dim, latent_dim, valu
 
 def scale_forgotten(q_nope, w_kc, latents, w_vc, scale):
     scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T
+    weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
+def scale_twice(q_nope, w_kc, latents, w_vc, scale):
+    scores = (scale * q_nope).swapaxes(0, 1) @ w_kc @ latents.T * scale
     weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
     weights = weights / weights.sum(-1, keepdims=True)
     return (weights @ latents @ w_vc).swapaxes(0, 1)
@@ -166,6 +184,36 @@ def maximum_not_subtracted(q_nope, w_kc, latents, w_vc, scale):
         return (weights @ latents @ w_vc).swapaxes(0, 1)
 
 
+def one_maximum_for_all_rows(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(scores - scores.max(initial=-np.inf))
+        weights = weights / weights.sum(-1, keepdims=True)
+        return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
+def first_score_subtracted(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale
+    with np.errstate(all="ignore"):
+        weights = np.exp(scores - scores[..., :1])
+        weights = weights / weights.sum(-1, keepdims=True)
+        return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
+def mean_subtracted(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale
+    with np.errstate(all="ignore"):
+        weights = np.exp(scores - scores.sum(-1, keepdims=True) / max(len(latents), 1))
+        weights = weights / weights.sum(-1, keepdims=True)
+        return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
+def scores_clipped(q_nope, w_kc, latents, w_vc, scale):
+    weights = np.exp((q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale).clip(-700, 700))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
 def keys_built(q_nope, w_kc, latents, w_vc, scale):
     keys = latents @ w_kc.swapaxes(1, 2)
     scores = q_nope.swapaxes(0, 1) @ keys.swapaxes(1, 2) * scale
@@ -228,6 +276,10 @@ EXERCISE = Exercise(
             dtype="float32",
         ),
         Case(
+            "no new token",
+            {"new_tokens": 0, "cached_tokens": 7, "num_heads": 3, "nope_dim": 5, "latent_dim": 6, "value_dim": 4},
+        ),
+        Case(
             "scores from 800 to -800",
             {"new_tokens": 2, "cached_tokens": 9, "num_heads": 3, "nope_dim": 5, "latent_dim": 6, "value_dim": 4},
             make=make_far_apart,
@@ -279,8 +331,8 @@ EXERCISE = Exercise(
         macs=most_macs,
         largest=largest,
         peak_values=peak_values,
-        says="the outputs are right, but the shortest way spends less. w_kc meets the queries, w_vc the mixed latents, "
-        "and neither of them a cached token",
+        says="the outputs are right, but the shortest way spends less. Look for w_kc or w_vc where they meet cached "
+        "tokens, for a mixture that is rescaled token by token, and for an array of all terms of a sum",
         forbidden=(
             Forbidden(
                 "keys materialized",
@@ -306,6 +358,11 @@ EXERCISE = Exercise(
             "scale forgotten",
             "the softmax saw raw scores. Multiply by scale first",
             scale_forgotten,
+        ),
+        Mistake(
+            "scale twice",
+            "the scores are multiplied by scale twice, perhaps once in the queries. Once is enough",
+            scale_twice,
         ),
         Mistake(
             "a scale of its own, from nope_dim",
@@ -369,9 +426,32 @@ EXERCISE = Exercise(
             "the exponential of a large score overflows. Subtract the row's maximum first: the weights stay the same",
             maximum_not_subtracted,
         ),
+        Mistake(
+            "one maximum for all rows",
+            "the largest score of all rows was subtracted, and the exponentials of a row far below it vanish. Each row "
+            "has a maximum of its own",
+            one_maximum_for_all_rows,
+        ),
+        Mistake(
+            "first score subtracted",
+            "each row's first score was subtracted. It need not be the largest, and what lies far above it overflows",
+            first_score_subtracted,
+        ),
+        Mistake(
+            "mean subtracted",
+            "each row's mean was subtracted. Only the maximum makes every exponential at most 1",
+            mean_subtracted,
+        ),
+        Mistake(
+            "scores clipped",
+            "the scores were cut off at ±700, and beyond that they count alike. Subtract the row's maximum instead: it "
+            "changes no weight",
+            scores_clipped,
+        ),
     ),
     mutants=(
         Mutant(scale_forgotten, "scale forgotten"),
+        Mutant(scale_twice, "scale twice"),
         Mutant(scale_from_the_nope_width, "a scale of its own, from nope_dim"),
         Mutant(scale_from_the_latent_width, "a scale of its own, from latent_dim"),
         Mutant(scale_after_the_softmax, "scale after the softmax"),
@@ -384,6 +464,10 @@ EXERCISE = Exercise(
         Mutant(mixed_latents_only, "not projected"),
         Mutant(one_value_matrix_for_all_heads, "one matrix for all heads"),
         Mutant(maximum_not_subtracted, "maximum not subtracted"),
+        Mutant(one_maximum_for_all_rows, "one maximum for all rows"),
+        Mutant(first_score_subtracted, "first score subtracted"),
+        Mutant(mean_subtracted, "mean subtracted"),
+        Mutant(scores_clipped, "scores clipped"),
         Mutant(keys_built, "keys materialized"),
         Mutant(values_built, "values materialized"),
         Mutant(one_key_at_a_time, "too many multiply-adds"),

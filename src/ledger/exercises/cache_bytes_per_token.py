@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ledger.account import cache
-from ledger.exercises.base import Case, Exercise, Mistake, Mutant
+from ledger.exercises.base import Case, Exercise, Mistake, Mutant, Raises
 from ledger.exercises.making import drawn
 from ledger.models import DEEPSEEK_V3, DEEPSEEK_V32, MINICPM3, MISTRAL_SMALL_4
 
@@ -65,6 +65,40 @@ def a_started_tile_without_its_scale(model, cache_format):
     return model.latent_dim + model.rope_dim
 
 
+def scales_over_the_rope_part_too(model, cache_format):
+    if cache_format == "bf16_mla":
+        return 2 * (model.latent_dim + model.rope_dim)
+    if cache_format == "fp8_ds_mla":
+        return model.latent_dim - (model.latent_dim + model.rope_dim) // -128 * 4 + 2 * model.rope_dim
+    return model.latent_dim + model.rope_dim
+
+
+def any_other_name_is_plain(model, cache_format):
+    if cache_format == "bf16_mla":
+        return 2 * (model.latent_dim + model.rope_dim)
+    if cache_format == "fp8_ds_mla":
+        return model.latent_dim - model.latent_dim // -128 * 4 + 2 * model.rope_dim
+    return model.latent_dim + model.rope_dim
+
+
+def a_bare_lookup(model, cache_format):
+    return {
+        "bf16_mla": 2 * (model.latent_dim + model.rope_dim),
+        "fp8_ds_mla": model.latent_dim - model.latent_dim // -128 * 4 + 2 * model.rope_dim,
+        "fp8_plain_mla": model.latent_dim + model.rope_dim,
+    }[cache_format]
+
+
+def an_error_without_the_names(model, cache_format):
+    if cache_format == "bf16_mla":
+        return 2 * (model.latent_dim + model.rope_dim)
+    if cache_format == "fp8_ds_mla":
+        return model.latent_dim - model.latent_dim // -128 * 4 + 2 * model.rope_dim
+    if cache_format == "fp8_plain_mla":
+        return model.latent_dim + model.rope_dim
+    raise ValueError(f"no such format: {cache_format}")
+
+
 def scales_of_one_byte(model, cache_format):
     if cache_format == "bf16_mla":
         return 2 * (model.latent_dim + model.rope_dim)
@@ -115,7 +149,7 @@ EXERCISE = Exercise(
     chapter=6,
     order=2,
     title="bytes a token",
-    checks="bytes of a token's entry in one layer, in the given format",
+    checks="bytes of a token's entry in one attention block, in the given format",
     points=2,
     difficulty=2,
     minutes=8,
@@ -130,8 +164,14 @@ EXERCISE = Exercise(
         Case("one value of each", make=with_widths(1, 1, "fp8_ds_mla")),
         Case("one value more than a tile", make=with_widths(129, 10, "fp8_ds_mla")),
         Case("no rope, plain FP8", make=with_widths(300, 0, "fp8_plain_mla")),
+        Case("drawn at random, bf16", make=drawn_in("bf16_mla")),
         Case("drawn at random, with scales", make=drawn_in("fp8_ds_mla")),
         Case("drawn at random, plain", make=drawn_in("fp8_plain_mla")),
+        Case(
+            "another name",
+            make=of(DEEPSEEK_V3, "fp16_mla"),
+            raises=Raises("ValueError", names=("bf16_mla", "fp8_ds_mla", "fp8_plain_mla")),
+        ),
     ),
     hints=(
         "An entry has two pieces, and a format says for each piece how many bytes a value takes. Write that as a small "
@@ -161,6 +201,11 @@ EXERCISE = Exercise(
             "a tile that is not full has a scale too: round the number of tiles up",
             a_started_tile_without_its_scale,
         ),
+        Mistake(
+            "scales over the rope part",
+            "the scales are counted over latent and rope part. The rope part is bf16 there, which needs no scale",
+            scales_over_the_rope_part_too,
+        ),
         Mistake("scales of one byte", "a scale is an fp32 number: 4 bytes", scales_of_one_byte),
         Mistake("rope in e4m3", "fp8_ds_mla keeps the rope part in bf16, 2 bytes a value", rope_in_e4m3_too),
         Mistake("rope in bf16", "fp8_plain_mla stores everything in e4m3, the rope part too", rope_in_bf16_everywhere),
@@ -177,11 +222,15 @@ EXERCISE = Exercise(
         Mutant(scales_forgotten, "scales forgotten"),
         Mutant(one_scale_for_the_latent, "one scale for the latent"),
         Mutant(a_started_tile_without_its_scale, "tiles rounded down"),
+        Mutant(scales_over_the_rope_part_too, "scales over the rope part"),
         Mutant(scales_of_one_byte, "scales of one byte"),
         Mutant(rope_in_e4m3_too, "rope in e4m3"),
         Mutant(rope_in_bf16_everywhere, "rope in bf16"),
         Mutant(rope_forgotten, "rope dims forgotten"),
         Mutant(values_for_bytes, "values for bytes"),
         Mutant(indexer_key_added, "indexer's key added"),
+        Mutant(any_other_name_is_plain, "want a ValueError"),
+        Mutant(a_bare_lookup, "it raised KeyError"),
+        Mutant(an_error_without_the_names, "does not name bf16_mla, fp8_ds_mla, fp8_plain_mla"),
     ),
 )

@@ -1,22 +1,20 @@
 """Chapter 4: what an engine stores for each token."""
 
-from functools import partial
-
 import numpy as np
 
 from ledger.exercises.base import Case, Exercise, Mistake, Mutant
-from ledger.exercises.making import normal
+from ledger.exercises.making import normal, theta_drawn
 from ledger.reference import layer
 
 
-def make(rng, dtype, tokens, latent_dim, rope_dim, eps=1e-6, theta=10000.0, low=3, high=1000):
+def make(rng, dtype, tokens, latent_dim, rope_dim, eps=1e-6, high=1000):
     return {
         "latent": 3 * normal(rng, dtype, tokens, latent_dim),
         "k_rope": normal(rng, dtype, tokens, rope_dim),
-        "positions": rng.integers(low, high, tokens),
-        "norm_weight": (1.5 + rng.random(latent_dim)).astype(dtype),
+        "positions": rng.integers(3, high, tokens),
+        "norm_weight": ((1.5 + rng.random(latent_dim)) * rng.choice([-1, 1], latent_dim)).astype(dtype),
         "eps": eps,
-        "theta": theta,
+        "theta": theta_drawn(rng),
     }
 
 
@@ -37,6 +35,19 @@ def make_small(rng, dtype, **dims):
     inputs = make(rng, dtype, **dims, eps=1e-3)
     inputs["latent"] = inputs["latent"] / 64
     inputs["latent"][0] = 0
+    return inputs
+
+
+def make_mixed(rng, dtype, tokens, latent_dim, rope_dim):
+    """The toy's latents and weight in float32, which holds every number of their norm, beside a rope key in float64."""
+    inputs = make_toy(rng, np.dtype(np.float32), tokens, latent_dim, rope_dim)
+    return inputs | {"k_rope": normal(rng, dtype, tokens, rope_dim), "positions": rng.integers(3, 1000, tokens)}
+
+
+def make_long(rng, dtype, **dims):
+    """A long context, whose last position is 131,071."""
+    inputs = make(rng, dtype, **dims, high=131_072)
+    inputs["positions"][[1, -1]] = 131_071, 90_001
     return inputs
 
 
@@ -130,6 +141,51 @@ def places_for_positions(latent, k_rope, positions, norm_weight, eps, theta):
     return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(latent.dtype)
 
 
+def mean_over_the_whole_entry(latent, k_rope, positions, norm_weight, eps, theta):
+    entry = np.concatenate([latent, k_rope], axis=1)
+    normed = latent / np.sqrt(np.mean(entry * entry, axis=1, keepdims=True) + eps) * norm_weight
+    angles = positions[:, None] * theta ** (-np.arange(0, k_rope.shape[1], 2) / k_rope.shape[1])
+    a, b = k_rope[:, 0::2], k_rope[:, 1::2]
+    turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
+    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(latent.dtype)
+
+
+def mean_over_the_tokens(latent, k_rope, positions, norm_weight, eps, theta):
+    squares = np.sum(latent * latent, axis=0) / np.asarray(max(len(latent), 1), latent.dtype)
+    with np.errstate(all="ignore"):
+        normed = latent / np.sqrt(squares + eps) * norm_weight
+    angles = positions[:, None] * theta ** (-np.arange(0, k_rope.shape[1], 2) / k_rope.shape[1])
+    a, b = k_rope[:, 0::2], k_rope[:, 1::2]
+    turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
+    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(latent.dtype)
+
+
+def eps_forgotten(latent, k_rope, positions, norm_weight, eps, theta):
+    with np.errstate(all="ignore"):
+        normed = latent / np.sqrt(np.mean(latent * latent, axis=1, keepdims=True)) * norm_weight
+    angles = positions[:, None] * theta ** (-np.arange(0, k_rope.shape[1], 2) / k_rope.shape[1])
+    a, b = k_rope[:, 0::2], k_rope[:, 1::2]
+    turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
+    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(latent.dtype)
+
+
+def theta_ignored(latent, k_rope, positions, norm_weight, eps, theta):
+    normed = latent / np.sqrt(np.mean(latent * latent, axis=1, keepdims=True) + eps) * norm_weight
+    angles = positions[:, None] * 10000.0 ** (-np.arange(0, k_rope.shape[1], 2) / k_rope.shape[1])
+    a, b = k_rope[:, 0::2], k_rope[:, 1::2]
+    turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
+    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(latent.dtype)
+
+
+def float32_angles(latent, k_rope, positions, norm_weight, eps, theta):
+    normed = latent / np.sqrt(np.mean(latent * latent, axis=1, keepdims=True) + eps) * norm_weight
+    steps = (theta ** (-np.arange(0, k_rope.shape[1], 2) / k_rope.shape[1])).astype(k_rope.dtype)
+    angles = positions[:, None].astype(k_rope.dtype) * steps
+    a, b = k_rope[:, 0::2], k_rope[:, 1::2]
+    turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
+    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(latent.dtype)
+
+
 EXERCISE = Exercise(
     id="cache_entry",
     chapter=4,
@@ -149,12 +205,14 @@ EXERCISE = Exercise(
         Case("one token", {"tokens": 1, "latent_dim": 8, "rope_dim": 2}),
         Case("no tokens, float32", {"tokens": 0, "latent_dim": 8, "rope_dim": 4}, dtype="float32"),
         Case("no rope width", {"tokens": 3, "latent_dim": 5, "rope_dim": 0}),
+        Case("a rope key in float64 beside float32", {"tokens": 2, "latent_dim": 4, "rope_dim": 6}, make=make_mixed),
         Case("float32", {"tokens": 6, "latent_dim": 12, "rope_dim": 10}, dtype="float32"),
         Case("strided inputs", {"tokens": 7, "latent_dim": 12, "rope_dim": 10}, layout="strided"),
         Case(
-            "DeepSeek-V3 widths",
+            "DeepSeek-V3 widths, a long context, float32",
             {"tokens": 11, "latent_dim": 512, "rope_dim": 64},
-            make=partial(make, high=100_000),
+            dtype="float32",
+            make=make_long,
         ),
     ),
     hints=(
@@ -175,6 +233,17 @@ EXERCISE = Exercise(
             "normed",
             norm_over_the_rope_half,
         ),
+        Mistake(
+            "mean over the whole entry",
+            "the mean of the squares was taken over latent and rope key. It runs over the latent's features alone",
+            mean_over_the_whole_entry,
+        ),
+        Mistake(
+            "mean over the tokens",
+            "the squares were averaged over the tokens. Each token's latent has a mean of its own, over its features",
+            mean_over_the_tokens,
+        ),
+        Mistake("eps forgotten", "eps is missing: it is added to the mean of the squares", eps_forgotten),
         Mistake("latent not normed", "the latent is stored as it came. It is normed first", latent_left_raw),
         Mistake("rope key not rotated", "the rope key is stored as it came. It is rotated first", rope_left_unrotated),
         Mistake(
@@ -197,9 +266,23 @@ EXERCISE = Exercise(
             "token number t is rotated as if it stood at position t. Use the values in positions",
             places_for_positions,
         ),
+        Mistake(
+            "theta ignored",
+            "the angles are those of a theta of 10000. Use the theta that is given: models differ in it",
+            theta_ignored,
+        ),
+        Mistake(
+            "float32 angles",
+            "the angles were rounded to float32, as the rope key is. At position 131,071 they are then off by "
+            "thousandths of a radian: make them in float64, and round the result",
+            float32_angles,
+        ),
     ),
     mutants=(
         Mutant(norm_over_the_rope_half, "RMSNorm over the rope half"),
+        Mutant(mean_over_the_whole_entry, "mean over the whole entry"),
+        Mutant(mean_over_the_tokens, "mean over the tokens"),
+        Mutant(eps_forgotten, "eps forgotten"),
         Mutant(latent_left_raw, "latent not normed"),
         Mutant(rope_left_unrotated, "rope key not rotated"),
         Mutant(latent_rotated_too, "latent rotated"),
@@ -210,5 +293,7 @@ EXERCISE = Exercise(
         Mutant(sum_for_mean, "sum for mean"),
         Mutant(eps_outside_the_root, "eps outside the root"),
         Mutant(places_for_positions, "places taken for positions"),
+        Mutant(theta_ignored, "theta ignored"),
+        Mutant(float32_angles, "float32 angles"),
     ),
 )

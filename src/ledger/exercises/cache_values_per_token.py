@@ -1,4 +1,4 @@
-"""Chapter 6: what a token leaves in the cache of one layer, as a latent and as full keys and values."""
+"""Chapter 6: what a token leaves in the cache of one attention block, as a latent and as full keys and values."""
 
 from dataclasses import replace
 
@@ -72,6 +72,12 @@ def an_entry_for_each_head(model):
     return model.num_heads * (model.latent_dim + model.rope_dim), model.num_heads * (qk_dim + model.value_dim)
 
 
+def all_layers(model):
+    qk_dim = model.nope_dim + model.rope_dim
+    layers = model.num_mla_layers
+    return layers * (model.latent_dim + model.rope_dim), layers * model.num_heads * (qk_dim + model.value_dim)
+
+
 def bytes_in_bf16(model):
     qk_dim = model.nope_dim + model.rope_dim
     return 2 * (model.latent_dim + model.rope_dim), 2 * model.num_heads * (qk_dim + model.value_dim)
@@ -82,7 +88,7 @@ EXERCISE = Exercise(
     chapter=6,
     order=1,
     title="values a token",
-    checks="values cached for a token in one layer: (latent, full)",
+    checks="values cached for a token in one attention block: (latent, full)",
     points=1,
     difficulty=1,
     minutes=6,
@@ -138,6 +144,9 @@ EXERCISE = Exercise(
         Mistake(
             "an entry for each head", "the entry is shared: it does not grow with the heads", an_entry_for_each_head
         ),
+        Mistake(
+            "all layers", "these are the values of all layers. Those of one attention block are asked for", all_layers
+        ),
         Mistake("bytes for values", "these are bytes in bf16. Values are asked for", bytes_in_bf16),
     ),
     mutants=(
@@ -149,6 +158,7 @@ EXERCISE = Exercise(
         Mutant(keys_alone, "keys alone"),
         Mutant(values_as_wide_as_keys, "values as wide as keys"),
         Mutant(an_entry_for_each_head, "an entry for each head"),
+        Mutant(all_layers, "all layers"),
         Mutant(bytes_in_bf16, "bytes for values"),
     ),
 )

@@ -89,7 +89,9 @@ def with_the_diagonal(cached_tokens, latent_dim, nope_dim, value_dim):
 
 def zero_before_infinite(cached_tokens, latent_dim, nope_dim, value_dim):
     extra = 2 * latent_dim - nope_dim - value_dim
-    if cached_tokens and extra <= 0:
+    if not cached_tokens:
+        return 0.0
+    if extra <= 0:
         return np.inf
     limit = latent_dim * (nope_dim + value_dim) / extra
     return (cached_tokens**2 + 2 * cached_tokens * limit) ** 0.5 - cached_tokens
@@ -125,6 +127,15 @@ EXERCISE = Exercise(
             "heads wider than the latents, empty cache",
             {"cached_tokens": 0, "latent_dim": 64, "nope_dim": 96, "value_dim": 160},
         ),
+        Case(
+            "heads twice as wide as the latents",
+            {"cached_tokens": 50, "latent_dim": 64, "nope_dim": 48, "value_dim": 80},
+        ),
+        Case(
+            "heads twice as wide as the latents, empty cache",
+            {"cached_tokens": 0, "latent_dim": 64, "nope_dim": 48, "value_dim": 80},
+        ),
+        Case("nothing to project", {"cached_tokens": 50, "latent_dim": 512, "nope_dim": 0, "value_dim": 0}),
     ),
     hints=(
         "Count the pairs first: each new token attends to all cached ones and to about half of the new ones. And which "

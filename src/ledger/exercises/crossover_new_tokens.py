@@ -39,6 +39,26 @@ def long_context_only(cached_tokens, latent_dim, nope_dim, value_dim):
     return latent_dim * (nope_dim + value_dim) / extra if extra > 0 else np.inf
 
 
+def zero_for_an_empty_cache(cached_tokens, latent_dim, nope_dim, value_dim):
+    projection = latent_dim * (nope_dim + value_dim)
+    denominator = projection + cached_tokens * (2 * latent_dim - nope_dim - value_dim)
+    if cached_tokens == 0:
+        return 0.0
+    return cached_tokens * projection / denominator if denominator > 0 else np.inf
+
+
+def second_term_subtracted(cached_tokens, latent_dim, nope_dim, value_dim):
+    projection = latent_dim * (nope_dim + value_dim)
+    denominator = projection - cached_tokens * (2 * latent_dim - nope_dim - value_dim)
+    return cached_tokens * projection / denominator if denominator > 0 else np.inf
+
+
+def infinite_below_zero_alone(cached_tokens, latent_dim, nope_dim, value_dim):
+    projection = latent_dim * (nope_dim + value_dim)
+    denominator = projection + cached_tokens * (2 * latent_dim - nope_dim - value_dim)
+    return cached_tokens * projection / denominator if denominator >= 0 else np.inf
+
+
 def heads_left_in(cached_tokens, latent_dim, nope_dim, value_dim):
     projection = latent_dim * (nope_dim + value_dim)
     denominator = projection + cached_tokens * (2 * latent_dim - nope_dim - value_dim)
@@ -123,7 +143,9 @@ EXERCISE = Exercise(
             "heads wider than the latents, a short cache",
             {"cached_tokens": 50, "latent_dim": 64, "nope_dim": 96, "value_dim": 160},
         ),
-        Case("nothing to project", {"cached_tokens": 0, "latent_dim": 512, "nope_dim": 0, "value_dim": 0}),
+        Case("a denominator of 0", {"cached_tokens": 128, "latent_dim": 64, "nope_dim": 96, "value_dim": 160}),
+        Case("nothing to project", {"cached_tokens": 300, "latent_dim": 512, "nope_dim": 0, "value_dim": 0}),
+        Case("nothing to project, empty cache", {"cached_tokens": 0, "latent_dim": 512, "nope_dim": 0, "value_dim": 0}),
     ),
     hints=(
         "Take both totals of one head, as you wrote them in the two exercises before, and set them equal. Which terms "
@@ -141,6 +163,17 @@ EXERCISE = Exercise(
             "infinite too early",
             "where the heads are wide the crossing is infinite only in a long cache: look at the whole denominator",
             infinite_too_early,
+        ),
+        Mistake(
+            "zero for an empty cache",
+            "with an empty cache and nothing to project the denominator is 0 as well, and that comes first: math.inf",
+            zero_for_an_empty_cache,
+        ),
+        Mistake(
+            "second term subtracted",
+            "the second term of the denominator has the wrong sign. It is what absorb pays more for a pair, and "
+            "stands on the side of absorb's own projection",
+            second_term_subtracted,
         ),
         Mistake(
             "head count left in",
@@ -174,6 +207,9 @@ EXERCISE = Exercise(
         Mistake("upside down", "this is one over the crossing", upside_down),
     ),
     mutants=(
+        Mutant(zero_for_an_empty_cache, "zero for an empty cache"),
+        Mutant(second_term_subtracted, "second term subtracted"),
+        Mutant(infinite_below_zero_alone, "ZeroDivisionError", verdict="error"),
         Mutant(heads_left_in, "head count left in"),
         Mutant(long_context_only, "long context only"),
         Mutant(one_latent, "one latent"),

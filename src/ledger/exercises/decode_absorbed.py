@@ -31,9 +31,14 @@ def make_toy(rng, dtype, **dims):
 
 
 def make_huge(rng, dtype, **dims):
-    """Scores in the thousands, both ways: their exponentials are 0 or overflow."""
+    """Scores in the thousands, both ways: their exponentials are 0 or overflow. The last new token's are all far below
+    0, and its two largest are 1 apart."""
     inputs = make(rng, dtype, **dims)
     inputs["queries"] = inputs["queries"] * 2000
+    inputs["cache"][:, 0] = 1 + rng.uniform(0.05, 0.3, len(inputs["cache"]))
+    inputs["cache"][2:4, 0] = 1, 1 + 1 / 2000
+    inputs["queries"][-1] = 0
+    inputs["queries"][-1, :, 0] = -2000 / inputs["scale"]
     return inputs
 
 
@@ -54,17 +59,18 @@ def oracle(queries, cache, w_vc, latent_dim, scale):
 
 
 def least_macs(new_tokens, cached_tokens, num_heads, latent_dim, rope_dim, value_dim):
-    """Scores over entries, latents mixed, one value projection a new token, and the scale on the smallest array that
-    may carry it: the queries."""
+    """Scores over entries, latents mixed, one value projection a new token; a scale that is divided by takes no
+    multiplication."""
     over_the_cache = decode_absorbed_macs(new_tokens * cached_tokens, num_heads, latent_dim, rope_dim)
-    projection = absorb_heads_macs(new_tokens, num_heads, latent_dim, value_dim)
-    return over_the_cache.total + projection + new_tokens * num_heads * (latent_dim + rope_dim)
+    return over_the_cache.total + absorb_heads_macs(new_tokens, num_heads, latent_dim, value_dim)
 
 
 def most_macs(new_tokens, cached_tokens, num_heads, latent_dim, rope_dim, value_dim):
-    """The same, two elementwise steps over the scores (their scale, their weights) and one over the result."""
+    """The same, the scale on the queries, two elementwise steps over the scores, whole entries mixed and cut
+    afterwards, and one elementwise step over the result."""
     sizes = new_tokens, cached_tokens, num_heads, latent_dim, rope_dim, value_dim
-    return least_macs(*sizes) + new_tokens * num_heads * (2 * cached_tokens + value_dim)
+    for_a_row = latent_dim + rope_dim + cached_tokens * (2 + rope_dim) + value_dim
+    return least_macs(*sizes) + new_tokens * num_heads * for_a_row
 
 
 def largest(new_tokens, cached_tokens, num_heads, latent_dim, rope_dim, value_dim):
@@ -142,7 +148,22 @@ def last_columns_for_values(queries, cache, w_vc, latent_dim, scale):
 
 
 def no_maximum_taken_off(queries, cache, w_vc, latent_dim, scale):
-    weights = np.exp(scale * np.einsum("shf,tf->sht", queries, cache))
+    with np.errstate(all="ignore"):
+        weights = np.exp(scale * np.einsum("shf,tf->sht", queries, cache))
+        weights /= weights.sum(-1, keepdims=True)
+        return np.einsum("shc,hcv->shv", np.einsum("sht,tc->shc", weights, cache[:, :latent_dim]), w_vc)
+
+
+def one_maximum_for_all_rows(queries, cache, w_vc, latent_dim, scale):
+    scores = scale * np.einsum("shf,tf->sht", queries, cache)
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(scores - scores.max(initial=-np.inf))
+        weights /= weights.sum(-1, keepdims=True)
+        return np.einsum("shc,hcv->shv", np.einsum("sht,tc->shc", weights, cache[:, :latent_dim]), w_vc)
+
+
+def scores_clipped(queries, cache, w_vc, latent_dim, scale):
+    weights = np.exp((scale * np.einsum("shf,tf->sht", queries, cache)).clip(-700, 700))
     weights /= weights.sum(-1, keepdims=True)
     return np.einsum("shc,hcv->shv", np.einsum("sht,tc->shc", weights, cache[:, :latent_dim]), w_vc)
 
@@ -170,6 +191,20 @@ def values_built_head_by_head(queries, cache, w_vc, latent_dim, scale):
         weights /= weights.sum(-1, keepdims=True)
         output[:, head] = weights @ (cache[:, :latent_dim] @ w_vc[head])
     return output
+
+
+def rescaled_token_by_token(queries, cache, w_vc, latent_dim, scale):
+    shape = (*queries.shape[:2], latent_dim)
+    mixed, total = np.zeros(shape, queries.dtype), np.zeros(shape[:2], queries.dtype)
+    largest = np.full(shape[:2], -np.inf, queries.dtype)
+    for entry in cache:
+        score = scale * (queries @ entry)
+        new = np.maximum(largest, score)
+        keep, weight = np.exp(largest - new), np.exp(score - new)
+        mixed = keep[..., None] * mixed + weight[..., None] * entry[:latent_dim]
+        total, largest = keep * total + weight, new
+    mixed = mixed / np.where(total > 0, total, 1)[..., None]
+    return np.einsum("shc,hcv->shv", mixed, w_vc)
 
 
 def cache_copied_for_every_head(queries, cache, w_vc, latent_dim, scale):
@@ -208,7 +243,7 @@ EXERCISE = Exercise(
         Case("the toy by hand", sizes(1, 3, 1, 3, 2, 2), make=make_toy),
         Case("odd sizes", sizes(5, 7, 3, 9, 6, 11)),
         Case("one of everything but the widths", sizes(1, 1, 1, 6, 4, 5)),
-        Case("no cached token", sizes(2, 0, 3, 6, 4, 5)),
+        Case("no cached token, float32", sizes(2, 0, 3, 6, 4, 5), dtype="float32"),
         Case("no new token, float32", sizes(0, 7, 3, 6, 4, 5), dtype="float32"),
         Case("no rope width", sizes(2, 5, 3, 6, 0, 4)),
         Case("huge scores", sizes(2, 9, 3, 8, 4, 5), make=make_huge),
@@ -216,7 +251,7 @@ EXERCISE = Exercise(
         Case("strided inputs", sizes(3, 9, 4, 10, 6, 8), layout="strided"),
         Case("DeepSeek-V3 widths, two heads", sizes(1, 61, 2, 512, 64, 128), make=make_real),
         # Values far larger than the latents, so that memory alone tells them apart.
-        Case("wide values, a long cache", sizes(3, 401, 4, 16, 6, 192)),
+        Case("wide values, a long cache", sizes(3, 401, 4, 24, 2, 192)),
     ),
     hints=(
         "It is ordinary attention with one key and one value for all heads: the key is the whole entry, the value its "
@@ -238,8 +273,8 @@ EXERCISE = Exercise(
         macs=most_macs,
         largest=largest,
         peak_values=peak_values,
-        says="the output is right, but the shortest way spends less. Mix the latents first, and take w_vc to the mix, "
-        "once for each new token and head",
+        says="the output is right, but the shortest way spends less. Look for w_vc where it meets cached tokens, for a "
+        "mix that is rescaled token by token, and for a copy of the cache for each head",
         forbidden=(
             Forbidden(
                 "values of all heads built",
@@ -283,6 +318,24 @@ EXERCISE = Exercise(
             "the values are the last latent_dim features of each entry. The latent stands first: [latent | rope key]",
             last_columns_for_values,
         ),
+        Mistake(
+            "no maximum subtracted",
+            "the exponential of a large score overflows, and a row of very small ones vanishes. Subtract each row's "
+            "maximum first: the weights stay the same",
+            no_maximum_taken_off,
+        ),
+        Mistake(
+            "one maximum for all rows",
+            "the largest score of all rows was subtracted, and the exponentials of a row far below it vanish. Each row "
+            "has a maximum of its own",
+            one_maximum_for_all_rows,
+        ),
+        Mistake(
+            "scores clipped",
+            "the scores were cut off at ±700, and beyond that they count alike. Subtract the row's maximum instead: it "
+            "changes no weight",
+            scores_clipped,
+        ),
     ),
     mutants=(
         Mutant(rope_dims_forgotten, "rope dims forgotten"),
@@ -293,10 +346,13 @@ EXERCISE = Exercise(
         Mutant(causal_mask, "masked"),
         Mutant(first_head_for_all, "one matrix for all heads"),
         Mutant(last_columns_for_values, "the wrong end of the entry mixed"),
-        Mutant(no_maximum_taken_off, "NaN or infinity"),
+        Mutant(no_maximum_taken_off, "no maximum subtracted"),
+        Mutant(one_maximum_for_all_rows, "one maximum for all rows"),
+        Mutant(scores_clipped, "scores clipped"),
         Mutant(whole_entry_as_value, "ValueError", verdict="error"),
         Mutant(values_built, "values of all heads built"),
         Mutant(values_built_head_by_head, "values built"),
+        Mutant(rescaled_token_by_token, "too many multiply-adds"),
         Mutant(cache_copied_for_every_head, "too large an array"),
     ),
 )

@@ -36,6 +36,11 @@ def cancel(left: np.ndarray, right: np.ndarray, axis: int) -> None:
     features[1] = features[0]
 
 
+def theta_drawn(rng: np.random.Generator) -> float:
+    """A base of rotary angles between 1,000 and 10 million."""
+    return float(10 ** rng.uniform(3, 7))
+
+
 def drawn(rng: np.random.Generator, **ranges: tuple[int, int]) -> dict[str, int]:
     """One size from each half-open range."""
     return {name: int(rng.integers(*ends)) for name, ends in ranges.items()}

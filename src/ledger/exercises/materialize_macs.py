@@ -51,6 +51,7 @@ CASES = (
         "more than a float counts exactly",
         {"new_tokens": 10_000_019, "cached_tokens": 10_000_079, **V3, "nope_dim": 129},
     ),
+    Case("beyond 63 bits", {"new_tokens": 10**12 + 39, "cached_tokens": 10**12 + 61, **V3}),
 )
 
 

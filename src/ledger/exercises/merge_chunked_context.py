@@ -9,6 +9,9 @@ from ledger.exercises.base import Budget, Case, Exercise, Forbidden, Mistake, Mu
 from ledger.exercises.making import TOY_LATENTS, cancel, normal, whole
 from ledger.reference import chunked
 
+#: The rows of the case with scores far apart: how far each rises (or falls) from the first token on, and from where.
+RISES, FEET = (-1600, 1600, -80, 800), (800, -800, -720, 0)
+
 
 def make(rng, dtype, new_tokens, cached_tokens, num_heads, latent_dim, rope_dim, chunk):
     width = latent_dim + rope_dim
@@ -39,12 +42,15 @@ def make_cancelling(rng, dtype, **dims):
 
 
 def make_falling(rng, dtype, new_tokens, cached_tokens, num_heads, latent_dim, rope_dim, chunk):
-    """Scores that fall from 800 to −800 in the heads of even number, and rise in the others."""
+    """Scores that fall or rise through the cache, two tokens at a time, each row on a level of its own: a row rises by
+    as much as its place in RISES says, from the number in FEET."""
     inputs = make(rng, dtype, new_tokens, cached_tokens, num_heads, latent_dim, rope_dim, chunk)
+    rows = (np.arange(new_tokens)[:, None] + np.arange(num_heads)) % len(RISES)
     inputs["scale"] = 1.0
-    inputs["cache"][:, 0] = np.linspace(800, -800, cached_tokens)
+    inputs["cache"][:, 0] = np.arange(cached_tokens) // 2 / ((cached_tokens - 1) // 2)
+    inputs["cache"][:, 1] = 1
     inputs["queries"] *= 0.01
-    inputs["queries"][..., 0] = np.where(np.arange(num_heads) % 2, -1, 1)
+    inputs["queries"][..., 0], inputs["queries"][..., 1] = np.take(RISES, rows), np.take(FEET, rows)
     return inputs
 
 
@@ -61,22 +67,25 @@ def least_macs(new_tokens, cached_tokens, num_heads, latent_dim, rope_dim, chunk
 
 
 def most_macs(new_tokens, cached_tokens, num_heads, latent_dim, rope_dim, chunk):
-    """The two products; two steps over the scores, and in each chunk two over the result and a few over its rows."""
+    """The two products; two steps over the scores, whole entries mixed and cut afterwards, in each chunk two steps over
+    the result and a few over its rows, and the scale on the queries."""
     sizes = new_tokens, cached_tokens, num_heads, latent_dim, rope_dim, chunk
     rows, chunks = new_tokens * num_heads, -(-cached_tokens // chunk)
-    return least_macs(*sizes) + 2 * rows * cached_tokens + chunks * rows * (2 * latent_dim + 8) + rows * rope_dim
+    for_a_row = cached_tokens * (2 + rope_dim) + chunks * (2 * latent_dim + 8) + latent_dim + rope_dim
+    return least_macs(*sizes) + rows * for_a_row
 
 
 def largest(new_tokens, cached_tokens, num_heads, latent_dim, rope_dim, chunk):
-    """A copy of either input, or the scores of a chunk."""
-    rows, width = new_tokens * num_heads, latent_dim + rope_dim
-    return max(cached_tokens * width, rows * width, rows * chunk)
+    """The scores of a chunk with one number more a row, the queries, or the results of all chunks and a first one."""
+    chunks = -(-cached_tokens // chunk)
+    return new_tokens * num_heads * max(chunk + 1, latent_dim + rope_dim, (chunks + 1) * latent_dim)
 
 
 def peak_values(new_tokens, cached_tokens, num_heads, latent_dim, rope_dim, chunk):
-    """A copy of both inputs, four arrays of a chunk's scores, six of the result."""
-    rows, width = new_tokens * num_heads, latent_dim + rope_dim
-    return (cached_tokens + rows) * width + 4 * rows * chunk + 6 * rows * latent_dim
+    """A copy of the queries and of a chunk, four arrays of a chunk's scores, six of the result, and the results of all
+    chunks twice."""
+    rows, width, chunks = new_tokens * num_heads, latent_dim + rope_dim, -(-cached_tokens // chunk)
+    return (rows + chunk) * width + rows * (4 * chunk + (6 + 2 * (chunks + 1)) * latent_dim)
 
 
 def all_at_once(queries, cache, chunk, latent_dim, scale):
@@ -93,6 +102,46 @@ def scores_first_then_chunks(queries, cache, chunk, latent_dim, scale):
         weights = np.exp(scores[..., start : start + chunk] - lse[..., None])
         mixed += weights @ cache[start : start + chunk, :latent_dim]
     return mixed, lse
+
+
+def one_head_at_a_time(queries, cache, chunk, latent_dim, scale):
+    mixed = np.zeros((*queries.shape[:2], latent_dim), queries.dtype)
+    lse = np.full(queries.shape[:2], -np.inf, queries.dtype)
+    for head in range(queries.shape[1] if len(cache) else 0):
+        scores = scale * (queries[:, head] @ cache.T)
+        lse[:, head] = np.logaddexp.reduce(scores, axis=-1)
+        mixed[:, head] = np.exp(scores - lse[:, head, None]) @ cache[:, :latent_dim]
+    return mixed, lse
+
+
+def one_row_at_a_time(queries, cache, chunk, latent_dim, scale):
+    mixed = np.zeros((*queries.shape[:2], latent_dim), queries.dtype)
+    lse = np.full(queries.shape[:2], -np.inf, queries.dtype)
+    for row in np.ndindex(lse.shape if len(cache) else (0,)):
+        scores = scale * (cache @ queries[row])
+        lse[row] = np.logaddexp.reduce(scores)
+        mixed[row] = np.exp(scores - lse[row]) @ cache[:, :latent_dim]
+    return mixed, lse
+
+
+def blocks_of_its_own(queries, cache, chunk, latent_dim, scale):
+    dtype = np.result_type(queries, cache)
+    mixed = np.zeros((*queries.shape[:2], latent_dim), dtype)
+    lse = np.full(queries.shape[:2], -np.inf, dtype)
+    for start in range(0, len(cache), 420):
+        scores = scale * (queries @ cache[start : start + 420].T)
+        after = np.logaddexp(lse, np.logaddexp.reduce(scores, axis=-1))
+        weights = np.exp(scores - after[..., None])
+        mixed = np.exp(lse - after)[..., None] * mixed + weights @ cache[start : start + 420, :latent_dim]
+        lse = after
+    return mixed, lse
+
+
+def chunk_scores_put_together(queries, cache, chunk, latent_dim, scale):
+    scores = [scale * (queries @ cache[i : i + chunk].T) for i in range(0, len(cache), chunk)]
+    scores = np.concatenate(scores or [np.zeros((*queries.shape[:2], 0), queries.dtype)], axis=-1)
+    lse = np.logaddexp.reduce(scores, axis=-1)
+    return np.exp(scores - lse[..., None]) @ cache[:, :latent_dim], lse
 
 
 def the_cache_again_in_each_chunk(queries, cache, chunk, latent_dim, scale):
@@ -122,6 +171,64 @@ def maximum_of_the_block(queries, cache, chunk, latent_dim, scale):
         total += weights.sum(axis=-1)
     with np.errstate(all="ignore"):
         return np.where(total[..., None] > 0, mixed / total[..., None], 0), largest + np.log(total)
+
+
+def old_mix_not_rescaled(queries, cache, chunk, latent_dim, scale):
+    dtype = np.result_type(queries, cache)
+    mixed = np.zeros((*queries.shape[:2], latent_dim), dtype)
+    lse = np.full(queries.shape[:2], -np.inf, dtype)
+    for start in range(0, len(cache), chunk):
+        scores = scale * (queries @ cache[start : start + chunk].T)
+        lse = np.logaddexp(lse, np.logaddexp.reduce(scores, axis=-1))
+        mixed = mixed + np.exp(scores - lse[..., None]) @ cache[start : start + chunk, :latent_dim]
+    return mixed, lse
+
+
+def one_maximum_for_all_rows(queries, cache, chunk, latent_dim, scale):
+    dtype = np.result_type(queries, cache)
+    total, largest = np.zeros(queries.shape[:2], dtype), -np.inf
+    mixed = np.zeros((*total.shape, latent_dim), dtype)
+    with np.errstate(all="ignore"):
+        for start in range(0, len(cache), chunk):
+            scores = scale * (queries @ cache[start : start + chunk].T)
+            new = np.maximum(largest, scores.max(initial=-np.inf))
+            weights = np.exp(scores - new)
+            mixed = mixed * np.exp(largest - new) + weights @ cache[start : start + chunk, :latent_dim]
+            total = total * np.exp(largest - new) + weights.sum(axis=-1)
+            largest = new
+        lse = (largest + np.log(total)).astype(dtype)
+        return np.where(total[..., None] > 0, mixed / total[..., None], 0).astype(dtype), lse
+
+
+def scores_clipped(queries, cache, chunk, latent_dim, scale):
+    dtype = np.result_type(queries, cache)
+    mixed = np.zeros((*queries.shape[:2], latent_dim), dtype)
+    lse = np.full(queries.shape[:2], -np.inf, dtype)
+    for start in range(0, len(cache), chunk):
+        scores = (scale * (queries @ cache[start : start + chunk].T)).clip(-700, 700)
+        after = np.logaddexp(lse, np.logaddexp.reduce(scores, axis=-1))
+        weights = np.exp(scores - after[..., None])
+        mixed = np.exp(lse - after)[..., None] * mixed + weights @ cache[start : start + chunk, :latent_dim]
+        lse = after
+    return mixed, lse
+
+
+def lse_0_for_an_empty_cache(queries, cache, chunk, latent_dim, scale):
+    dtype = np.result_type(queries, cache)
+    if len(cache) == 0:
+        return np.zeros((*queries.shape[:2], latent_dim), dtype), np.zeros(queries.shape[:2], dtype)
+    scores = scale * (queries @ cache.T)
+    lse = np.logaddexp.reduce(scores, axis=-1)
+    return np.exp(scores - lse[..., None]) @ cache[:, :latent_dim], lse
+
+
+def lse_inf_for_an_empty_cache(queries, cache, chunk, latent_dim, scale):
+    dtype = np.result_type(queries, cache)
+    if len(cache) == 0:
+        return np.zeros((*queries.shape[:2], latent_dim), dtype), np.full(queries.shape[:2], np.inf, dtype)
+    scores = scale * (queries @ cache.T)
+    lse = np.logaddexp.reduce(scores, axis=-1)
+    return np.exp(scores - lse[..., None]) @ cache[:, :latent_dim], lse
 
 
 def mean_of_the_parts(queries, cache, chunk, latent_dim, scale):
@@ -254,6 +361,14 @@ EXERCISE = Exercise(
             dtype="float32",
         ),
         Case(
+            "no new token",
+            {"new_tokens": 0, "cached_tokens": 9, "num_heads": 3, "latent_dim": 6, "rope_dim": 4, "chunk": 5},
+        ),
+        Case(
+            "no rope width",
+            {"new_tokens": 2, "cached_tokens": 11, "num_heads": 3, "latent_dim": 6, "rope_dim": 0, "chunk": 4},
+        ),
+        Case(
             "a chunk longer than the cache",
             {"new_tokens": 2, "cached_tokens": 12, "num_heads": 3, "latent_dim": 6, "rope_dim": 4, "chunk": 50},
         ),
@@ -264,7 +379,7 @@ EXERCISE = Exercise(
         ),
         Case(
             "scores between 800 and -800, falling and rising",
-            {"new_tokens": 3, "cached_tokens": 26, "num_heads": 4, "latent_dim": 8, "rope_dim": 2, "chunk": 6},
+            {"new_tokens": 3, "cached_tokens": 26, "num_heads": 4, "latent_dim": 8, "rope_dim": 2, "chunk": 5},
             make=make_falling,
         ),
         Case(
@@ -277,10 +392,10 @@ EXERCISE = Exercise(
             "DeepSeek-V3 widths",
             {"new_tokens": 3, "cached_tokens": 149, "num_heads": 4, "latent_dim": 512, "rope_dim": 64, "chunk": 40},
         ),
-        # More query rows than an entry is wide, so that all scores at once are larger than a copy of the cache.
+        # All chunks' results together are no larger than the scores of one, so a block larger than a chunk is seen.
         Case(
             "many rows, a long cache",
-            {"new_tokens": 7, "cached_tokens": 1201, "num_heads": 9, "latent_dim": 16, "rope_dim": 8, "chunk": 101},
+            {"new_tokens": 7, "cached_tokens": 601, "num_heads": 9, "latent_dim": 32, "rope_dim": 2, "chunk": 151},
         ),
     ),
     hints=(
@@ -298,19 +413,29 @@ EXERCISE = Exercise(
         "        lse = both",
     ),
     budget=Budget(
-        text="No array of cached_tokens × num_heads: scores and weights exist for one chunk at a time, and each entry "
-        "is scored once and mixed once.",
+        text="No array of cached_tokens × num_heads, nor any other as long as the cache: entries, scores and weights "
+        "are taken one chunk at a time, and each entry is scored once and mixed once.",
         case="many rows, a long cache",
         macs=most_macs,
         largest=largest,
         peak_values=peak_values,
-        says="the result is right, but one chunk's scores at a time are enough, with one product for the scores and "
-        "one for the mixing",
+        says="the result is right, but the shortest way spends less. Look for blocks larger than chunk, for entries "
+        "that are scored or mixed twice, and for a mix that is rescaled more than once a chunk",
         forbidden=(
             Forbidden(
                 "all scores at once",
                 ("cached_tokens", "num_heads"),
                 "the result is right, but the scores of the whole cache were made. Score a chunk, mix it, go on",
+            ),
+            Forbidden(
+                "one head's scores at once",
+                ("new_tokens", "cached_tokens"),
+                "the result is right, but a head's scores of the whole cache were made. Score a chunk, mix it, go on",
+            ),
+            Forbidden(
+                "as long as the cache",
+                ("cached_tokens",),
+                "the result is right, but an array as long as the cache was made. Slice a chunk, and work on that",
             ),
         ),
     ),
@@ -319,6 +444,12 @@ EXERCISE = Exercise(
             "block maximum for the running one",
             "each chunk is scaled by its own maximum, and what was summed before is not rescaled to it",
             maximum_of_the_block,
+        ),
+        Mistake(
+            "old mix not rescaled",
+            "the weights of a new chunk are shares of all that was seen, but what was mixed before still has its old "
+            "shares: multiply it by exp(old lse − new lse)",
+            old_mix_not_rescaled,
         ),
         Mistake(
             "mean of the parts",
@@ -351,9 +482,33 @@ EXERCISE = Exercise(
         Mistake("not scaled", "the scores are not scaled before the exponential", not_scaled),
         Mistake("lse in base 2", "the lse is a logarithm to base 2. The natural one is asked for", lse_in_base_two),
         Mistake("not normalised", "the mixed latents are not divided by the sum of exponentials", not_normalised),
+        Mistake(
+            "no maximum subtracted",
+            "the exponential of a large score overflows, and a row of very small ones vanishes. Subtract each row's "
+            "maximum so far, or its lse",
+            without_a_maximum,
+        ),
+        Mistake(
+            "one maximum for all rows",
+            "the largest score of all rows was subtracted, and the exponentials of a row far below it vanish. Each row "
+            "has a maximum of its own",
+            one_maximum_for_all_rows,
+        ),
+        Mistake(
+            "scores clipped",
+            "the scores were cut off at ±700, and beyond that they count alike. Subtract each row's maximum so far, or "
+            "its lse",
+            scores_clipped,
+        ),
+        Mistake(
+            "lse 0 for an empty cache",
+            "an lse of 0 stands for one exponential of 1. Nothing was seen: the sum is 0, and its logarithm −inf",
+            lse_0_for_an_empty_cache,
+        ),
     ),
     mutants=(
         Mutant(maximum_of_the_block, "block maximum for the running one"),
+        Mutant(old_mix_not_rescaled, "old mix not rescaled"),
         Mutant(mean_of_the_parts, "mean of the parts"),
         Mutant(lses_added, "lses added"),
         Mutant(last_chunk_only, "last chunk only"),
@@ -364,10 +519,18 @@ EXERCISE = Exercise(
         Mutant(not_scaled, "not scaled"),
         Mutant(lse_in_base_two, "lse in base 2"),
         Mutant(not_normalised, "not normalised"),
-        Mutant(without_a_maximum, "holds NaN or infinity"),
+        Mutant(without_a_maximum, "no maximum subtracted"),
+        Mutant(one_maximum_for_all_rows, "one maximum for all rows"),
+        Mutant(scores_clipped, "scores clipped"),
+        Mutant(lse_0_for_an_empty_cache, "lse 0 for an empty cache"),
+        Mutant(lse_inf_for_an_empty_cache, "wanted -inf"),
         Mutant(an_empty_cache_forgotten, "ValueError", verdict="error"),
         Mutant(all_at_once, "all scores at once"),
         Mutant(scores_first_then_chunks, "all scores at once"),
+        Mutant(one_head_at_a_time, "one head's scores at once"),
+        Mutant(one_row_at_a_time, "as long as the cache"),
+        Mutant(blocks_of_its_own, "too large an array"),
+        Mutant(chunk_scores_put_together, "all scores at once"),
         Mutant(the_cache_again_in_each_chunk, "too many multiply-adds"),
     ),
 )

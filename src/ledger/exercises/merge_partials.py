@@ -19,26 +19,38 @@ def make_one_row(rng, dtype, parts, value_dim):
     return {"outputs": normal(rng, dtype, parts, value_dim), "lses": normal(rng, dtype, parts)}
 
 
+#: What stands in the output of an empty part, in turn.
+LEFTOVERS = (np.nan, np.inf, -np.inf, 7.0)
+
+
+def empty_out(inputs, empty):
+    """Make the parts where ``empty`` is true empty, and leave numbers and no numbers in their outputs."""
+    places = inputs["outputs"][empty].shape
+    inputs["lses"][empty], inputs["outputs"][empty] = -np.inf, np.resize(LEFTOVERS, places)
+    return inputs
+
+
 def make_with_empty(rng, dtype, **dims):
-    """Each row has an empty part whose output is NaN; the last row has nothing but empty parts."""
+    """Each row has an empty part; the last row has nothing but empty parts."""
     inputs = make(rng, dtype, **dims)
     empty = np.zeros(inputs["lses"].shape, bool)
     empty[rng.integers(dims["parts"]), :, :] = True
     empty[:, -1, -1] = True
-    inputs["lses"][empty], inputs["outputs"][empty] = -np.inf, np.nan
-    return inputs
+    return empty_out(inputs, empty)
 
 
 def make_all_empty(rng, dtype, **dims):
     inputs = make(rng, dtype, **dims)
-    inputs["lses"][...], inputs["outputs"][...] = -np.inf, np.nan
-    return inputs
+    return empty_out(inputs, np.ones(inputs["lses"].shape, bool))
 
 
 def make_far_apart(rng, dtype, **dims):
-    """Log-sums around 900 and around -900 in turn, whose exponentials overflow and vanish."""
+    """Log-sums around 900, whose exponentials overflow, around -900, where they vanish, or both from part to part."""
     inputs = make(rng, dtype, **dims)
-    inputs["lses"] += np.where(np.arange(dims["new_tokens"]) % 2, 900, -900)[:, None].astype(dtype)
+    by_part = np.where(np.arange(dims["parts"]) % 2, -900, 900)
+    for token in range(dims["new_tokens"]):
+        levels = (np.full(dims["parts"], 900), np.full(dims["parts"], -900), by_part)[token % 3]
+        inputs["lses"][:, token] += levels[:, None].astype(dtype)
     return inputs
 
 
@@ -56,6 +68,14 @@ def plain_mean(outputs, lses):
     empty = np.isneginf(lses)[..., None]
     live = (~empty).sum(axis=0).clip(1)
     return np.where(empty, 0, outputs).sum(axis=0) / live.astype(outputs.dtype), lse
+
+
+def plain_mean_of_everything(outputs, lses):
+    largest = lses.max(axis=0, initial=-np.inf)
+    safe = np.where(np.isneginf(largest), 0, largest)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lse = safe + np.log(np.exp(lses - safe).sum(axis=0))
+        return outputs.sum(axis=0) / np.asarray(len(outputs), outputs.dtype), lse
 
 
 def base_two(outputs, lses):
@@ -111,9 +131,20 @@ def nan_leaks(outputs, lses):
     safe = np.where(np.isneginf(largest), 0, largest)
     shares = np.exp(lses - safe)
     total = shares.sum(axis=0)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         lse = safe + np.log(total)
-    return (shares[..., None] * outputs).sum(axis=0) / np.where(total > 0, total, 1)[..., None], lse
+        return (shares[..., None] * outputs).sum(axis=0) / np.where(total > 0, total, 1)[..., None], lse
+
+
+def nan_alone_removed(outputs, lses):
+    largest = lses.max(axis=0, initial=-np.inf)
+    safe = np.where(np.isneginf(largest), 0, largest)
+    shares = np.exp(lses - safe)
+    total = shares.sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lse = safe + np.log(total)
+        mixed = (shares[..., None] * np.where(np.isnan(outputs), 0, outputs)).sum(axis=0)
+        return mixed / np.where(total > 0, total, 1)[..., None], lse
 
 
 def all_empty_divides_by_zero(outputs, lses):
@@ -131,6 +162,53 @@ def maximum_not_subtracted(outputs, lses):
         total = shares.sum(axis=0)
         mixed = (shares[..., None] * np.where(np.isneginf(lses)[..., None], 0, outputs)).sum(axis=0)
         return mixed / np.where(total > 0, total, 1)[..., None], np.log(total)
+
+
+def exponentials_as_they_are(outputs, lses):
+    with np.errstate(all="ignore"):
+        shares = np.exp(lses)
+        total = shares.sum(axis=0)
+        return (shares[..., None] * outputs).sum(axis=0) / total[..., None], np.log(total)
+
+
+def one_maximum_for_all_rows(outputs, lses):
+    largest = lses.max(initial=-np.inf)
+    largest = 0 if np.isneginf(largest) else largest
+    shares = np.exp(lses - largest)
+    total = shares.sum(axis=0)
+    mixed = (shares[..., None] * np.where(np.isneginf(lses)[..., None], 0, outputs)).sum(axis=0)
+    with np.errstate(divide="ignore"):
+        return mixed / np.where(total > 0, total, 1)[..., None], largest + np.log(total)
+
+
+def mean_subtracted(outputs, lses):
+    live = ~np.isneginf(lses)
+    middle = np.where(live, lses, 0).sum(axis=0) / live.sum(axis=0).clip(1).astype(lses.dtype)
+    with np.errstate(all="ignore"):
+        shares = np.exp(lses - middle)
+        total = shares.sum(axis=0)
+        mixed = (shares[..., None] * np.where(np.isneginf(lses)[..., None], 0, outputs)).sum(axis=0)
+        return mixed / np.where(total > 0, total, 1)[..., None], middle + np.log(total)
+
+
+def lse_0_where_all_are_empty(outputs, lses):
+    largest = lses.max(axis=0, initial=-np.inf)
+    safe = np.where(np.isneginf(largest), 0, largest)
+    shares = np.exp(lses - safe)
+    total = shares.sum(axis=0)
+    mixed = (shares[..., None] * np.where(np.isneginf(lses)[..., None], 0, outputs)).sum(axis=0)
+    some = np.where(total > 0, total, 1)
+    return mixed / some[..., None], safe + np.log(some)
+
+
+def lse_inf_where_all_are_empty(outputs, lses):
+    largest = lses.max(axis=0, initial=-np.inf)
+    safe = np.where(np.isneginf(largest), 0, largest)
+    shares = np.exp(lses - safe)
+    total = shares.sum(axis=0)
+    mixed = (shares[..., None] * np.where(np.isneginf(lses)[..., None], 0, outputs)).sum(axis=0)
+    some = np.where(total > 0, total, 1)
+    return mixed / some[..., None], np.where(total > 0, safe + np.log(some), np.inf).astype(lses.dtype)
 
 
 def last_part_alone(outputs, lses):
@@ -158,9 +236,10 @@ EXERCISE = Exercise(
         Case("odd sizes", {"parts": 5, "new_tokens": 7, "num_heads": 3, "value_dim": 9}),
         Case("no axes in between", {"parts": 6, "value_dim": 5}, make=make_one_row),
         Case("one part", {"parts": 1, "new_tokens": 4, "num_heads": 2, "value_dim": 6}),
+        Case("no value width", {"parts": 3, "new_tokens": 4, "num_heads": 2, "value_dim": 0}),
         Case("no part at all, float32", {"parts": 0, "new_tokens": 4, "num_heads": 2, "value_dim": 6}, dtype="float32"),
         Case(
-            "empty parts that hold NaN",
+            "empty parts that hold anything",
             {"parts": 4, "new_tokens": 3, "num_heads": 2, "value_dim": 6},
             make=make_with_empty,
         ),
@@ -200,6 +279,12 @@ EXERCISE = Exercise(
             plain_mean,
         ),
         Mistake(
+            "plain mean of all outputs",
+            "the parts count alike, empty ones too. A part counts by its share of the sum of exponentials, which is "
+            "what its lse tells",
+            plain_mean_of_everything,
+        ),
+        Mistake(
             "base two",
             "the lses were taken for logarithms to base 2. These are natural ones, as vLLM and FlashMLA keep them; "
             "FlashInfer uses base 2",
@@ -231,6 +316,12 @@ EXERCISE = Exercise(
             nan_leaks,
         ),
         Mistake(
+            "infinity of an empty part leaks",
+            "NaN was replaced in the outputs, but an empty part may hold infinity as well, and 0 times that is NaN. "
+            "Choose 0 where the lse is -inf, whatever the output is",
+            nan_alone_removed,
+        ),
+        Mistake(
             "all empty gives NaN",
             "where every part is empty the largest lse is -inf, and -inf minus -inf is NaN. Wanted: output 0, lse -inf",
             all_empty_divides_by_zero,
@@ -242,6 +333,28 @@ EXERCISE = Exercise(
             maximum_not_subtracted,
         ),
         Mistake(
+            "exponentials as they are",
+            "the formula was taken as it stands: exp overflows on a large lse and vanishes on a small one, an empty "
+            "part's output is multiplied by 0 where it may be NaN, and where all are empty 0 is divided by 0",
+            exponentials_as_they_are,
+        ),
+        Mistake(
+            "one maximum for all rows",
+            "the largest lse of all rows was subtracted, and the exponentials of a row far below it vanish. Each row "
+            "has a largest lse of its own",
+            one_maximum_for_all_rows,
+        ),
+        Mistake(
+            "mean subtracted",
+            "the mean of a row's lses was subtracted. Only the largest makes every exponential at most 1",
+            mean_subtracted,
+        ),
+        Mistake(
+            "lse 0 where all are empty",
+            "an lse of 0 stands for one exponential of 1. Nothing was seen: the sum is 0, and its logarithm -inf",
+            lse_0_where_all_are_empty,
+        ),
+        Mistake(
             "last part alone",
             "this is the result of the last part. All parts are wanted",
             last_part_alone,
@@ -249,14 +362,21 @@ EXERCISE = Exercise(
     ),
     mutants=(
         Mutant(plain_mean, "plain mean"),
+        Mutant(plain_mean_of_everything, "plain mean of all outputs"),
         Mutant(base_two, "base two"),
         Mutant(not_normalised, "not normalised"),
         Mutant(largest_lse, "largest lse returned"),
         Mutant(lses_added, "lses added"),
         Mutant(maximum_not_added_back, "maximum not added back"),
         Mutant(nan_leaks, "NaN of an empty part leaks"),
+        Mutant(nan_alone_removed, "infinity of an empty part leaks"),
         Mutant(all_empty_divides_by_zero, "all empty gives NaN"),
         Mutant(maximum_not_subtracted, "maximum not subtracted"),
+        Mutant(exponentials_as_they_are, "exponentials as they are"),
+        Mutant(one_maximum_for_all_rows, "one maximum for all rows"),
+        Mutant(mean_subtracted, "mean subtracted"),
+        Mutant(lse_0_where_all_are_empty, "lse 0 where all are empty"),
+        Mutant(lse_inf_where_all_are_empty, "wanted -inf"),
         Mutant(last_part_alone, "last part alone"),
     ),
 )

@@ -74,6 +74,7 @@ EXERCISE = Exercise(
         Case("no value width", {"hidden_dim": 384, "latent_dim": 128, "value_dim": 0, "num_heads": 4}),
         Case("no heads", {"hidden_dim": 384, "latent_dim": 128, "value_dim": 48, "num_heads": 0}),
         Case("no latent", {"hidden_dim": 384, "latent_dim": 0, "value_dim": 48, "num_heads": 4}),
+        Case("no hidden width", {"hidden_dim": 0, "latent_dim": 128, "value_dim": 48, "num_heads": 4}),
     ),
     hints=(
         "For one head, write the shapes of three matrices: W_UV, the head's own rows of W_O, and their product. Which "

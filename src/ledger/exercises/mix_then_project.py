@@ -27,6 +27,13 @@ def make_whole(rng, dtype, new_tokens, cached_tokens, latent_dim, value_dim):
     }
 
 
+def make_part(rng, dtype, **dims):
+    """Weights over one part of a longer cache: a row adds to less than 1."""
+    inputs = make(rng, dtype, **dims)
+    inputs["weights"] *= rng.uniform(0.2, 0.8, (dims["new_tokens"], 1)).astype(dtype)
+    return inputs
+
+
 def make_cancelling(rng, dtype, **dims):
     inputs = make_whole(rng, dtype, **dims)
     cancel(inputs["latents"], inputs["w_v"], axis=0)
@@ -79,6 +86,11 @@ def softmax_once_more(weights, latents, w_v):
     return again / again.sum(-1, keepdims=True) @ latents @ w_v
 
 
+def normalised_again(weights, latents, w_v):
+    total = weights.sum(axis=-1, keepdims=True)
+    return weights / np.where(total > 0, total, 1) @ latents @ w_v
+
+
 def divided_by_the_tokens(weights, latents, w_v):
     return weights @ latents @ w_v / max(len(latents), 1)
 
@@ -100,6 +112,10 @@ def one_value_at_a_time(weights, latents, w_v):
 
 def all_three_in_one_sum(weights, latents, w_v):
     return np.einsum("st,tc,cv->sv", weights, latents, w_v)
+
+
+def all_terms_in_one_array(weights, latents, w_v):
+    return (weights[:, :, None] * latents).sum(axis=1) @ w_v
 
 
 EXERCISE = Exercise(
@@ -127,6 +143,11 @@ EXERCISE = Exercise(
         ),
         Case("odd sizes", {"new_tokens": 5, "cached_tokens": 7, "latent_dim": 9, "value_dim": 3}),
         Case("one new token, one cached", {"new_tokens": 1, "cached_tokens": 1, "latent_dim": 6, "value_dim": 4}),
+        Case(
+            "a part of a longer cache",
+            {"new_tokens": 4, "cached_tokens": 6, "latent_dim": 8, "value_dim": 5},
+            make=make_part,
+        ),
         Case(
             "empty cache, float32",
             {"new_tokens": 2, "cached_tokens": 0, "latent_dim": 6, "value_dim": 4},
@@ -161,8 +182,8 @@ EXERCISE = Exercise(
         macs=most_macs,
         largest=largest,
         peak_values=peak_values,
-        says="the outputs are right, but the shortest way spends less. Mix the latents by their weights first, and "
-        "apply w_v to the sums alone",
+        says="the outputs are right, but the shortest way spends less. Look for w_v where it meets cached tokens, and "
+        "for an array of all terms of a sum: a matrix product adds them up as it goes",
         forbidden=(
             Forbidden(
                 "values materialized",
@@ -191,12 +212,18 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "softmax once more",
-            "the weights went through a softmax again. They are post-softmax already: each row adds to 1",
+            "the weights went through a softmax again. They are post-softmax already",
             softmax_once_more,
         ),
         Mistake(
+            "normalised again",
+            "each row of weights was divided by its sum. Over a part of a longer cache a row adds to less than 1, and "
+            "is meant to",
+            normalised_again,
+        ),
+        Mistake(
             "divided by the tokens",
-            "the sum is divided by cached_tokens. The weights already add to 1",
+            "the sum is divided by cached_tokens. The weights are shares already",
             divided_by_the_tokens,
         ),
         Mistake(
@@ -210,10 +237,12 @@ EXERCISE = Exercise(
         Mutant(not_projected, "not projected"),
         Mutant(all_tokens_alike, "weights ignored"),
         Mutant(softmax_once_more, "softmax once more"),
+        Mutant(normalised_again, "normalised again"),
         Mutant(divided_by_the_tokens, "divided by the tokens"),
         Mutant(features_first, "features first"),
         Mutant(values_first, "values materialized"),
         Mutant(one_value_at_a_time, "too many multiply-adds"),
         Mutant(all_three_in_one_sum, "too many multiply-adds"),
+        Mutant(all_terms_in_one_array, "too large an array"),
     ),
 )

@@ -85,6 +85,13 @@ def rope_on_one_side(new_tokens, cached_tokens, model):
     return "absorb" if absorb <= materialize else "materialize"
 
 
+def crossing_in_floats(new_tokens, cached_tokens, model):
+    projection = float(model.latent_dim * (model.nope_dim + model.value_dim))
+    extra = 2 * model.latent_dim - model.nope_dim - model.value_dim
+    absorb = new_tokens * projection + new_tokens * cached_tokens * extra
+    return "absorb" if absorb <= cached_tokens * projection else "materialize"
+
+
 def capitals(new_tokens, cached_tokens, model):
     return "Absorb" if new_tokens <= 1 else "Materialize"
 
@@ -116,6 +123,18 @@ EXERCISE = Exercise(
             "heads wider than the latents",
             {"new_tokens": 4000, "cached_tokens": 3000},
             make=at("DeepSeek-V3", latent_dim=96, value_dim=160),
+        ),
+        Case(
+            "heads wider than the latents, a short cache",
+            {"new_tokens": 200, "cached_tokens": 100},
+            make=at("DeepSeek-V3", latent_dim=96, value_dim=160),
+        ),
+        Case("no new token, empty cache", {"new_tokens": 0, "cached_tokens": 0}),
+        # Both routes pay the same for a pair, so one more new token than cached ones decides.
+        Case(
+            "more than a float counts exactly",
+            {"new_tokens": 10**17 + 1, "cached_tokens": 10**17},
+            make=at("DeepSeek-V3", latent_dim=128),
         ),
     ),
     hints=(
@@ -176,6 +195,7 @@ EXERCISE = Exercise(
         Mutant(attention_only, "attention only"),
         Mutant(always_absorb, "always absorb"),
         Mutant(swapped, "names swapped"),
+        Mutant(crossing_in_floats, "wanted 'materialize'"),
         Mutant(capitals, "wanted 'absorb'"),
     ),
 )

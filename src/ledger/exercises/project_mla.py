@@ -114,6 +114,19 @@ def sum_in_place_of_mean(hidden, weights, num_heads, nope_dim, eps):
     return q[..., :nope_dim], q[..., nope_dim:], entry[:, :latent_dim], entry[:, latent_dim:]
 
 
+def mean_over_the_tokens(hidden, weights, num_heads, nope_dim, eps):
+    source = hidden
+    if "w_dq" in weights:
+        low = hidden @ weights["w_dq"]
+        squares = (low**2).sum(0) / np.asarray(max(len(low), 1), low.dtype)
+        source = low / np.sqrt(squares + eps) * weights["q_norm"]
+    width = weights["w_uq"].shape[1] // num_heads
+    q = (source @ weights["w_uq"]).reshape(len(hidden), num_heads, width)
+    latent_dim = weights["w_dkv"].shape[1] - (width - nope_dim)
+    entry = hidden @ weights["w_dkv"]
+    return q[..., :nope_dim], q[..., nope_dim:], entry[:, :latent_dim], entry[:, latent_dim:]
+
+
 def layer_norm(hidden, weights, num_heads, nope_dim, eps):
     source = hidden
     if "w_dq" in weights:
@@ -327,6 +340,12 @@ EXERCISE = Exercise(
             dtype="float32",
         ),
         Case(
+            "float32, no query latent",
+            {"tokens": 5, "hidden_dim": 9, "latent_dim": 7, "num_heads": 2, "nope_dim": 6, "rope_dim": 4},
+            dtype="float32",
+            make=make_direct,
+        ),
+        Case(
             "no rope part, no query latent",
             {"tokens": 2, "hidden_dim": 7, "latent_dim": 5, "num_heads": 3, "nope_dim": 4, "rope_dim": 0},
             make=make_direct,
@@ -395,6 +414,11 @@ EXERCISE = Exercise(
             sum_in_place_of_mean,
         ),
         Mistake(
+            "mean over the tokens",
+            "the squares were averaged over the tokens. Each token's latent has a mean of its own, over its features",
+            mean_over_the_tokens,
+        ),
+        Mistake(
             "LayerNorm",
             "the mean was subtracted first, as LayerNorm does. RMSNorm only divides",
             layer_norm,
@@ -443,6 +467,7 @@ EXERCISE = Exercise(
         Mutant(eps_forgotten, "eps forgotten"),
         Mutant(eps_outside_the_root, "eps outside the root"),
         Mutant(sum_in_place_of_mean, "sum in place of mean"),
+        Mutant(mean_over_the_tokens, "mean over the tokens"),
         Mutant(layer_norm, "LayerNorm"),
         Mutant(latent_normalised_too, "latent normalised too"),
         Mutant(whole_entry_normalised, "RMSNorm over the rope part"),

@@ -6,6 +6,8 @@ from ledger.account import cache
 from ledger.exercises.base import Case, Exercise, Mistake, Mutant
 from ledger.models import DEEPSEEK_V3, DEEPSEEK_V32, GLM_52, KIMI_K3, LONGCAT_FLASH
 
+#: Widths that no published model has: an indexer's key of 96 values, and a latent that does not fill its last tile.
+ODD = replace(GLM_52, name="odd widths", latent_dim=450, index_dim=96)
 SMALL = replace(DEEPSEEK_V3, name="by hand", num_mla_layers=2, latent_dim=3, rope_dim=1)
 
 
@@ -101,6 +103,14 @@ def a_share_of_a_request(free_bytes, cached_tokens, model, cache_format, tensor_
     return free_bytes / (cached_tokens * (model.num_mla_layers * entry + keys))
 
 
+def divided_as_floats(free_bytes, cached_tokens, model, cache_format, tensor_parallel):
+    latent, rope = model.latent_dim, model.rope_dim
+    entry = {"bf16_mla": 2 * (latent + rope), "fp8_ds_mla": latent - latent // -128 * 4 + 2 * rope}
+    entry = entry.get(cache_format, latent + rope)
+    keys = model.num_indexer_layers * (model.index_dim + 4) if model.num_indexer_layers else 0
+    return int(free_bytes / (cached_tokens * (model.num_mla_layers * entry + keys)))
+
+
 EXERCISE = Exercise(
     id="requests_that_fit",
     chapter=6,
@@ -118,10 +128,16 @@ EXERCISE = Exercise(
         Case("GLM-5.2 in FP8, an indexer in some layers", make=drawn_for(GLM_52, "fp8_ds_mla", 4)),
         Case("Kimi-K3, latent attention in some layers", make=drawn_for(KIMI_K3, "bf16_mla", 2)),
         Case("LongCat-Flash, plain FP8", make=drawn_for(LONGCAT_FLASH, "fp8_plain_mla", 1)),
+        Case("other widths, plain FP8", make=drawn_for(ODD, "fp8_plain_mla", 2)),
+        Case("other widths, FP8 with scales", make=drawn_for(ODD, "fp8_ds_mla", 1)),
         Case("one byte short of a request", make=make_just_short),
         Case("less than a request", make=given(10**9, 131_072, DEEPSEEK_V3, "bf16_mla", 8)),
         Case("requests of one token", make=given(10**9, 1, DEEPSEEK_V3, "fp8_plain_mla", 1)),
         Case("free bytes as a float", make=given(0.4 * 141e9, 8192, DEEPSEEK_V3, "bf16_mla", 8)),
+        Case(
+            "more than a float counts exactly",
+            make=given(7 * 70_272 * (10**17 + 5) - 1, 7, DEEPSEEK_V3, "bf16_mla", 1),
+        ),
     ),
     hints=(
         "You have counted the tokens that fit. What does a request need, if each of its cached_tokens must be there?",
@@ -160,5 +176,6 @@ EXERCISE = Exercise(
         Mutant(rounded_up, "rounded up"),
         Mutant(gib_for_gb, "GiB for GB"),
         Mutant(a_share_of_a_request, "counts are whole numbers"),
+        Mutant(divided_as_floats, "wanted"),
     ),
 )

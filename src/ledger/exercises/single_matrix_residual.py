@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from ledger.exercises.base import Case, Exercise, Mistake, Mutant
+from ledger.exercises.base import Case, Exercise, Mistake, Mutant, Raises
 from ledger.reference import rope
 
 
@@ -21,25 +21,40 @@ def make_repeated(rng, dtype, tokens, rope_dim):
     return {"positions": np.array([2, 9, 2]), "rope_dim": rope_dim, "theta": 10000.0}
 
 
+def make_twice(rng, dtype, tokens, rope_dim):
+    """One position, twice; the squares of its only pair's cosine and sine add up to more than 1, by rounding."""
+    drawn = rng.integers(1, 5000, 300)
+    above = (np.cos(drawn) ** 2 + np.sin(drawn) ** 2 > 1) & (np.abs(np.exp(1j * drawn)) ** 2 > 1)
+    return {"positions": np.full(tokens, drawn[np.argmax(above)]), "rope_dim": rope_dim, "theta": 10000.0}
+
+
 def squared(positions, rope_dim, theta):
+    if len(positions) == 0:
+        raise ValueError("no positions")
     angles = positions[:, None] * theta ** (-np.arange(0, rope_dim, 2) / rope_dim)
     turns = np.exp(1j * angles)
     return float(np.mean(np.abs(turns - turns.mean(0)) ** 2))
 
 
 def not_relative(positions, rope_dim, theta):
+    if len(positions) == 0:
+        raise ValueError("no positions")
     angles = positions[:, None] * theta ** (-np.arange(0, rope_dim, 2) / rope_dim)
     turns = np.exp(1j * angles)
     return float(np.sqrt(2 * np.sum(np.abs(turns - turns.mean(0)) ** 2)))
 
 
 def first_rotation(positions, rope_dim, theta):
+    if len(positions) == 0:
+        raise ValueError("no positions")
     angles = positions[:, None] * theta ** (-np.arange(0, rope_dim, 2) / rope_dim)
     turns = np.exp(1j * angles)
     return float(np.sqrt(np.mean(np.abs(turns - turns[0]) ** 2)))
 
 
 def rotation_of_the_mean_position(positions, rope_dim, theta):
+    if len(positions) == 0:
+        raise ValueError("no positions")
     angles = positions[:, None] * theta ** (-np.arange(0, rope_dim, 2) / rope_dim)
     turns = np.exp(1j * angles)
     middle = np.exp(1j * np.mean(positions) * theta ** (-np.arange(0, rope_dim, 2) / rope_dim))
@@ -47,26 +62,50 @@ def rotation_of_the_mean_position(positions, rope_dim, theta):
 
 
 def identity(positions, rope_dim, theta):
+    if len(positions) == 0:
+        raise ValueError("no positions")
     angles = positions[:, None] * theta ** (-np.arange(0, rope_dim, 2) / rope_dim)
     return float(np.sqrt(np.mean(np.abs(np.exp(1j * angles) - 1) ** 2)))
 
 
 def mean_of_the_residuals(positions, rope_dim, theta):
+    if len(positions) == 0:
+        raise ValueError("no positions")
     angles = positions[:, None] * theta ** (-np.arange(0, rope_dim, 2) / rope_dim)
     turns = np.exp(1j * angles)
     return float(np.mean(np.sqrt(np.mean(np.abs(turns - turns.mean(0)) ** 2, axis=1))))
 
 
 def repeats_left_out(positions, rope_dim, theta):
+    if len(positions) == 0:
+        raise ValueError("no positions")
     angles = np.unique(positions)[:, None] * theta ** (-np.arange(0, rope_dim, 2) / rope_dim)
     turns = np.exp(1j * angles)
     return float(np.sqrt(np.mean(np.abs(turns - turns.mean(0)) ** 2)))
 
 
 def places_for_positions(positions, rope_dim, theta):
+    if len(positions) == 0:
+        raise ValueError("no positions")
     angles = np.arange(len(positions))[:, None] * theta ** (-np.arange(0, rope_dim, 2) / rope_dim)
     turns = np.exp(1j * angles)
     return float(np.sqrt(np.mean(np.abs(turns - turns.mean(0)) ** 2)))
+
+
+def no_position_let_through(positions, rope_dim, theta):
+    if len(positions) == 0:
+        return 0.0
+    angles = positions[:, None] * theta ** (-np.arange(0, rope_dim, 2) / rope_dim)
+    turns = np.exp(1j * angles)
+    return float(np.sqrt(np.mean(np.abs(turns - turns.mean(0)) ** 2)))
+
+
+def root_below_zero(positions, rope_dim, theta):
+    if len(positions) == 0:
+        raise ValueError("no positions")
+    angles = positions[:, None] * theta ** (-np.arange(0, rope_dim, 2) / rope_dim)
+    with np.errstate(invalid="ignore"):
+        return float(np.sqrt(1 - np.mean(np.abs(np.exp(1j * angles).mean(axis=0)) ** 2)))
 
 
 EXERCISE = Exercise(
@@ -87,9 +126,11 @@ EXERCISE = Exercise(
         Case("eight positions, DeepSeek-V3 width", {"tokens": 8, "rope_dim": 64}),
         Case("one position", {"tokens": 1, "rope_dim": 6}),
         Case("a position that comes twice", {"tokens": 3, "rope_dim": 10}, make=make_repeated),
+        Case("one position, twice", {"tokens": 2, "rope_dim": 2}, make=make_twice),
         Case("random positions", {"tokens": 21, "rope_dim": 14}, make=make_drawn),
         Case("strided positions, MiniCPM3 width", {"tokens": 33, "rope_dim": 32}, layout="strided"),
         Case("another theta", {"tokens": 150, "rope_dim": 12}, make=partial(make, theta=8_000_000.0)),
+        Case("no positions", {"tokens": 0, "rope_dim": 6}, raises=Raises("ValueError")),
     ),
     hints=(
         "The sum of squares runs over elements, and each element of M may be chosen by itself. Which single number is "
@@ -144,5 +185,7 @@ EXERCISE = Exercise(
         Mutant(mean_of_the_residuals, "the mean of the residuals"),
         Mutant(repeats_left_out, "repeats left out"),
         Mutant(places_for_positions, "places taken for positions"),
+        Mutant(no_position_let_through, "want a ValueError"),
+        Mutant(root_below_zero, "nan"),
     ),
 )

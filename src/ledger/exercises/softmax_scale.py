@@ -92,11 +92,23 @@ def factors_below_one(nope_dim, rope_dim, yarn_factor, mscale_all_dim):
     plain = (nope_dim + rope_dim) ** -0.5
     if not mscale_all_dim or yarn_factor is None:
         return plain
-    return plain * (0.1 * mscale_all_dim * float(np.log(yarn_factor)) + 1) ** 2
+    with np.errstate(divide="ignore"):
+        return plain * (0.1 * mscale_all_dim * float(np.log(yarn_factor)) + 1) ** 2
 
 
 def none_not_looked_for(nope_dim, rope_dim, yarn_factor, mscale_all_dim):
-    return (nope_dim + rope_dim) ** -0.5 * (0.1 * mscale_all_dim * float(np.log(yarn_factor)) + 1) ** 2
+    plain = (nope_dim + rope_dim) ** -0.5
+    if yarn_factor is not None and yarn_factor <= 1:
+        return plain
+    return plain * (0.1 * mscale_all_dim * float(np.log(yarn_factor)) + 1) ** 2
+
+
+def no_mscale_taken_for_1(nope_dim, rope_dim, yarn_factor, mscale_all_dim):
+    plain = (nope_dim + rope_dim) ** -0.5
+    if yarn_factor is None or yarn_factor <= 1:
+        return plain
+    mscale = 1.0 if mscale_all_dim is None else mscale_all_dim
+    return plain * (0.1 * mscale * float(np.log(yarn_factor)) + 1) ** 2
 
 
 EXERCISE = Exercise(
@@ -122,6 +134,8 @@ EXERCISE = Exercise(
         Case("an mscale without a factor", {"nope_dim": 64, "rope_dim": 32}, make=with_yarn(None, 1.0)),
         Case("a factor below one", {"nope_dim": 64, "rope_dim": 32}, make=with_yarn(0.5, 1.0)),
         Case("a factor of one", {"nope_dim": 64, "rope_dim": 32}, make=with_yarn(1, 0.707)),
+        Case("YaRN with a factor of 0", {"nope_dim": 64, "rope_dim": 32}, make=with_yarn(0, 1.0)),
+        Case("YaRN with a factor of 1.5", {"nope_dim": 64, "rope_dim": 32}, make=with_yarn(1.5, 1.0)),
         Case("drawn at random", make=make_drawn),
     ),
     hints=(
@@ -161,6 +175,11 @@ EXERCISE = Exercise(
             "a factor of at most 1 stretches nothing and leaves the plain scale",
             factors_below_one,
         ),
+        Mistake(
+            "no mscale taken for 1",
+            "a missing mscale_all_dim was taken for 1. Without one the scale is the plain one, whatever the factor",
+            no_mscale_taken_for_1,
+        ),
     ),
     mutants=(
         Mutant(yarn_left_out, "YaRN left out"),
@@ -171,6 +190,7 @@ EXERCISE = Exercise(
         Mutant(no_root, "no root"),
         Mutant(another_logarithm, "another logarithm"),
         Mutant(factors_below_one, "a factor below one"),
+        Mutant(no_mscale_taken_for_1, "no mscale taken for 1"),
         Mutant(none_not_looked_for, "TypeError", verdict="error"),
     ),
 )

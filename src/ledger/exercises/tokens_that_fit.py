@@ -6,6 +6,8 @@ from ledger.account import cache
 from ledger.exercises.base import Case, Exercise, Mistake, Mutant
 from ledger.models import DEEPSEEK_V3, DEEPSEEK_V32, GLM_52, KIMI_K3, LONGCAT_FLASH, MINICPM3
 
+#: Widths that no published model has: an indexer's key of 96 values, and a latent that does not fill its last tile.
+ODD = replace(GLM_52, name="odd widths", latent_dim=450, index_dim=96)
 SMALL = replace(DEEPSEEK_V3, name="by hand", num_mla_layers=2, latent_dim=3, rope_dim=1)
 
 
@@ -73,6 +75,22 @@ def indexer_keys_without_a_scale(free_bytes, model, cache_format, tensor_paralle
     entry = {"bf16_mla": 2 * (latent + rope), "fp8_ds_mla": latent - latent // -128 * 4 + 2 * rope}
     entry = entry.get(cache_format, latent + rope)
     keys = model.num_indexer_layers * model.index_dim if model.num_indexer_layers else 0
+    return int(free_bytes // (model.num_mla_layers * entry + keys))
+
+
+def indexer_keys_of_132_bytes(free_bytes, model, cache_format, tensor_parallel):
+    latent, rope = model.latent_dim, model.rope_dim
+    entry = {"bf16_mla": 2 * (latent + rope), "fp8_ds_mla": latent - latent // -128 * 4 + 2 * rope}
+    entry = entry.get(cache_format, latent + rope)
+    keys = model.num_indexer_layers * 132 if model.num_indexer_layers else 0
+    return int(free_bytes // (model.num_mla_layers * entry + keys))
+
+
+def tiles_rounded_down(free_bytes, model, cache_format, tensor_parallel):
+    latent, rope = model.latent_dim, model.rope_dim
+    entry = {"bf16_mla": 2 * (latent + rope), "fp8_ds_mla": latent + latent // 128 * 4 + 2 * rope}
+    entry = entry.get(cache_format, latent + rope)
+    keys = model.num_indexer_layers * (model.index_dim + 4) if model.num_indexer_layers else 0
     return int(free_bytes // (model.num_mla_layers * entry + keys))
 
 
@@ -147,6 +165,8 @@ EXERCISE = Exercise(
         Case("GLM-5.2 in FP8, an indexer in some layers", make=drawn_for(GLM_52, "fp8_ds_mla", 4)),
         Case("Kimi-K3, latent attention in some layers", make=drawn_for(KIMI_K3, "bf16_mla", 2)),
         Case("LongCat-Flash, two attentions a layer", make=drawn_for(LONGCAT_FLASH, "fp8_plain_mla", 1)),
+        Case("other widths, plain FP8", make=drawn_for(ODD, "fp8_plain_mla", 2)),
+        Case("other widths, FP8 with scales", make=drawn_for(ODD, "fp8_ds_mla", 1)),
         Case("one byte short of a token", make=make_just_short),
         Case("less than a token", make=given(70_271, DEEPSEEK_V3, "bf16_mla", 16)),
         Case("free bytes as a float", make=given(0.3 * 141e9, MINICPM3, "bf16_mla", 2)),
@@ -186,6 +206,16 @@ EXERCISE = Exercise(
             indexer_keys_without_a_scale,
         ),
         Mistake(
+            "indexer's keys of 132 bytes",
+            "132 bytes are the key of an index_dim of 128. Compute it from the model's own",
+            indexer_keys_of_132_bytes,
+        ),
+        Mistake(
+            "tiles rounded down",
+            "in fp8_ds_mla a tile that is not full has a scale too: round the number of tiles up",
+            tiles_rounded_down,
+        ),
+        Mistake(
             "decoder layers counted",
             "num_layers counts decoder layers. num_mla_layers counts those that keep a latent: fewer in a hybrid, more "
             "where a layer holds two attentions",
@@ -211,6 +241,8 @@ EXERCISE = Exercise(
         Mutant(without_the_indexer, "indexer's keys forgotten"),
         Mutant(an_indexer_in_every_layer, "an indexer in every layer"),
         Mutant(indexer_keys_without_a_scale, "indexer's scale forgotten"),
+        Mutant(indexer_keys_of_132_bytes, "indexer's keys of 132 bytes"),
+        Mutant(tiles_rounded_down, "tiles rounded down"),
         Mutant(decoder_layers, "decoder layers counted"),
         Mutant(one_layer, "one layer only"),
         Mutant(a_layer_for_the_drafts, "a layer for the drafts"),

@@ -1,11 +1,13 @@
 """Number formats of a cache, emulated in NumPy: bf16 and e4m3 by their definitions, and the layouts made of them.
 
-Rounding is to nearest, ties to even. Rounded numbers come back as numbers, in the floating dtype that they came in.
+Rounding is to nearest, ties to even. Rounded numbers come back as numbers, in the floating dtype that they came in;
+integers are refused by a ValueError.
 """
 
 import numpy as np
 
 from ledger.account.cache import CACHE_FORMATS, TILE
+from ledger.checks import check_floating
 
 #: The largest finite number of e4m3 ("fn": without infinities), and its smallest exponent and mantissa bits.
 E4M3_MAX = 448.0
@@ -13,6 +15,7 @@ _E4M3 = {"mantissa_bits": 3, "least_exponent": -6}
 _BF16 = {"mantissa_bits": 7, "least_exponent": -126}
 _BF16_MAX = 2.0**127 * (2 - 2**-7)
 _E4M3_NAN = 0x7F
+_FP32 = np.finfo(np.float32)
 
 
 def round_bf16(x: np.ndarray) -> np.ndarray:
@@ -35,14 +38,19 @@ def quantize_e4m3(x: np.ndarray) -> np.ndarray:
 
 
 def dequantize_e4m3(codes: np.ndarray) -> np.ndarray:
-    """The number behind each e4m3 code, float32."""
+    """The number behind each e4m3 code, float32. A ValueError for codes that are not uint8."""
+    if np.asarray(codes).dtype != np.uint8:
+        raise ValueError(f"codes are of {np.asarray(codes).dtype}; make them uint8, as quantize_e4m3 does")
     return _VALUES[codes]
 
 
 def round_tiles(x: np.ndarray, tile: int = TILE) -> np.ndarray:
-    """``x`` through e4m3 with one fp32 scale, the largest magnitude / 448, for each started ``tile`` of a row."""
+    """``x`` through e4m3 with one fp32 scale, the largest magnitude / 448, for each started ``tile`` of a row.
+
+    A scale stays among the normal numbers of fp32: beyond 448 times the largest one ``x`` saturates.
+    """
     parts = [x[..., start : start + tile] for start in range(0, x.shape[-1], tile)]
-    return np.concatenate([_scaled(part) for part in parts], axis=-1) if parts else x.copy()
+    return np.concatenate([_scaled(part, _tile_scale(part)) for part in parts], axis=-1) if parts else x.copy()
 
 
 def round_entry(
@@ -51,27 +59,35 @@ def round_entry(
     """What is read back of latents (tokens, latent_dim) and k_rope (tokens, rope_dim) stored in ``cache_format``.
 
     ``scale`` is the one number that ``fp8_plain_mla`` divides by before rounding, for the whole cache; the other
-    formats need none. A ValueError names the formats.
+    formats need none. A ValueError names the formats, or refuses a scale that is not positive and finite.
     """
     if cache_format == "bf16_mla":
         return round_bf16(latents), round_bf16(k_rope)
     if cache_format == "fp8_ds_mla":
         return round_tiles(latents), round_bf16(k_rope)
     if cache_format == "fp8_plain_mla":
-        return round_e4m3(latents / scale) * scale, round_e4m3(k_rope / scale) * scale
+        if not 0 < scale < np.inf:
+            raise ValueError(f"scale is {scale}; it must be positive and finite")
+        return _scaled(latents, scale), _scaled(k_rope, scale)
     raise ValueError(f"no cache format {cache_format!r}; the choices are: {', '.join(CACHE_FORMATS)}")
 
 
-def _scaled(part: np.ndarray) -> np.ndarray:
-    """One tile of each row through e4m3; a tile of zeros keeps a scale of 1."""
-    largest = np.abs(part).max(axis=-1, keepdims=True, initial=0.0)
-    scale = np.where(largest > 0, largest / E4M3_MAX, 1.0).astype(np.float32)
-    return (round_e4m3(part / scale) * scale).astype(part.dtype)
+def _tile_scale(part: np.ndarray) -> np.ndarray:
+    """The fp32 scale of one tile of each row; NaN has no say in it."""
+    largest = np.fmax.reduce(np.abs(part), axis=-1, keepdims=True, initial=0.0)
+    return np.clip(largest / E4M3_MAX, _FP32.tiny, _FP32.max).astype(np.float32)
+
+
+def _scaled(x: np.ndarray, scale: float | np.ndarray) -> np.ndarray:
+    """``x`` through e4m3 under ``scale``, in its own dtype."""
+    check_floating(x=x)
+    return (round_e4m3(x / scale) * scale).astype(x.dtype)
 
 
 def _round(x: np.ndarray, mantissa_bits: int, least_exponent: int) -> np.ndarray:
     """``x`` in float64 on the grid whose step is 2^-mantissa_bits of the number's own power of two, and no finer than
     that of ``least_exponent`` (where numbers are subnormal)."""
+    check_floating(x=x)
     wide = np.asarray(x, np.float64)
     exponent = np.maximum(np.frexp(wide)[1] - 1, least_exponent)
     step = np.ldexp(1.0, exponent - mantissa_bits)

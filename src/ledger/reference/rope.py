@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from ledger.checks import check_floating
 from ledger.reference.mla import narrow
 
 
@@ -50,9 +51,13 @@ def rotation(position: int, rope_dim: int, theta: float, interleaved: bool = Tru
 
 def apply_rope(x: np.ndarray, positions: np.ndarray, theta: float, interleaved: bool) -> np.ndarray:
     """Every vector rotated by its token's position: x (tokens, …, rope_dim), positions (tokens,) -> the shape and the
-    layout of x."""
+    layout of x. A ValueError where not every token has a position, and for an x of integers."""
+    check_floating(x=x)
+    positions = np.asarray(positions)
+    if positions.shape != x.shape[:1]:
+        raise ValueError(f"positions are {positions.shape}; give one for each token of x, {x.shape[:1]}")
     rotated = np.zeros(x.shape)
-    for token, position in enumerate(np.asarray(positions).tolist()):
+    for token, position in enumerate(positions.tolist()):
         matrix = rotation(position, x.shape[-1], theta, interleaved)
         rotated[token] = np.asarray(x[token], np.float64) @ matrix.T
     return narrow(rotated, x)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ledger.checks import check_floating
 from ledger.reference.mla import contract, narrow
 
 
@@ -22,11 +23,15 @@ def project_mla(
     ``weights`` has its features on the left: ``w_dq`` (hidden_dim, q_lora_dim), ``q_norm`` (q_lora_dim,) and ``w_uq``
     (q_lora_dim, num_heads·(nope_dim + rope_dim)), each head [nope | rope]; without a query latent only ``w_uq``, from
     hidden_dim. ``w_dkv`` (hidden_dim, latent_dim + rope_dim) has the columns [latent | k_rope]. RMSNorm with ``eps``
-    stands on the query latent alone. Source: DeepSeek-V2, arXiv 2405.04434, section 2.1, and its released code.
+    stands on the query latent alone. Each result has the common dtype of ``hidden`` and of the weights that it comes
+    from. A ValueError where ``w_uq`` does not split into such heads. Source: DeepSeek-V2, arXiv 2405.04434, section
+    2.1, and its released code.
     """
     w_uq, w_dkv = weights["w_uq"], weights["w_dkv"]
-    head_width = w_uq.shape[1] // num_heads
+    head_width, left_over = divmod(w_uq.shape[1], num_heads)
     rope_dim = head_width - nope_dim
+    if left_over or rope_dim < 0:
+        raise ValueError(f"w_uq has {w_uq.shape[1]} columns; {num_heads} heads of {nope_dim} + rope do not fill them")
     latent_dim = w_dkv.shape[1] - rope_dim
     q = np.zeros((len(hidden), num_heads, head_width))
     latent, k_rope = np.zeros((len(hidden), latent_dim)), np.zeros((len(hidden), rope_dim))
@@ -41,8 +46,9 @@ def project_mla(
             q[token, head] = contract("i,ij->j", source, w_uq[:, columns])
         latent[token] = contract("i,ij->j", state, w_dkv[:, :latent_dim])
         k_rope[token] = contract("i,ij->j", state, w_dkv[:, latent_dim:])
-    parts = q[..., :nope_dim], q[..., nope_dim:], latent, k_rope
-    return tuple([narrow(part, hidden, *weights.values()) for part in parts])
+    of_queries = [hidden, *(weight for name, weight in weights.items() if name != "w_dkv")]
+    queries = (narrow(part, *of_queries) for part in (q[..., :nope_dim], q[..., nope_dim:]))
+    return (*queries, *(narrow(part, hidden, w_dkv) for part in (latent, k_rope)))
 
 
 def materialize_values(latents: np.ndarray, w_v: np.ndarray) -> np.ndarray:
@@ -86,7 +92,8 @@ def attend_absorbed(
 
 def softmax_lse(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Softmax over the last axis and the natural log of its denominator: scores (…, cached_tokens) -> weights of that
-    shape, lse (…). A row without any finite score gets weights of 0 and an lse of −inf."""
+    shape, lse (…). A row without any finite score gets weights of 0 and an lse of −inf. A ValueError for NaN and ∞."""
+    _check_logs(scores=scores)
     wide = np.asarray(scores, np.float64)
     weights, lse = np.zeros(wide.shape), np.full(wide.shape[:-1], -np.inf)
     for row in np.ndindex(lse.shape):
@@ -102,8 +109,12 @@ def merge_partials(outputs: np.ndarray, lses: np.ndarray) -> tuple[np.ndarray, n
     """Attention over all parts of a cache, from the results of the parts: outputs (parts, …, value_dim), each
     normalised, lses (parts, …), natural log -> output (…, value_dim), lse (…).
 
-    A part with lse −inf is empty: its output is not read. Where all are empty the output is 0 and the lse −inf.
+    A part with lse −inf is empty: its output is not read. Where all are empty the output is 0 and the lse −inf. A
+    ValueError where an lse is NaN or ∞, and where outputs and lses do not match.
     """
+    _check_logs(lses=lses)
+    if lses.shape != outputs.shape[:-1]:
+        raise ValueError(f"lses are {lses.shape}, outputs {outputs.shape}: give one lse for each output's last axis")
     merged, lse = np.zeros(outputs.shape[1:]), np.full(lses.shape[1:], -np.inf)
     for row in np.ndindex(lse.shape):
         live = [part for part in range(len(lses)) if lses[(part, *row)] > -np.inf]
@@ -114,3 +125,10 @@ def merge_partials(outputs: np.ndarray, lses: np.ndarray) -> tuple[np.ndarray, n
         for part, log in zip(live, logs, strict=True):
             merged[row] += math.exp(log - lse[row]) * np.asarray(outputs[(part, *row)], np.float64)
     return narrow(merged, outputs, lses), narrow(lse, lses)
+
+
+def _check_logs(**logs: np.ndarray) -> None:
+    check_floating(**logs)
+    for name, log in logs.items():
+        if not np.all(log < np.inf):
+            raise ValueError(f"{name} hold NaN or ∞; they must be finite, or −inf for what is masked or empty")

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from ledger.account.cache import (
     CACHE_FORMATS,
     ENGINE_RULES,
-    cache_values_per_token,
     entry_bytes,
     full_bytes_per_token,
     indexer_bytes_per_token,
@@ -71,7 +70,7 @@ def overpay_lines(model: Model, cached: Sequence[int]):
     title = f"Multiply-adds of the path that an engine picks over those of the cheaper one, {model.name}"
     fig = new_figure(9.2, 3.9, alt=title)
     axes = fig.subplots(1, len(cached), sharey=True)
-    colors = (COLORS["materialize"], COLORS["rope"], COLORS["absorb"], COLORS["ink"])
+    colors = (COLORS["value"], COLORS["rope"], COLORS["latent"], COLORS["ink"])
     for ax, tokens in zip(axes, cached, strict=True):
         for rule, color, dash in zip(ENGINE_RULES, colors, ("-", "--", "-.", ":"), strict=True):
             ratios = [overpay(rule.pick, model, new, tokens) for new in new_tokens]
@@ -90,14 +89,17 @@ def overpay_lines(model: Model, cached: Sequence[int]):
 
 
 class CacheExplorer(Explorer):
-    """What a token takes in each format, part by part, and how many requests a GPU then holds."""
+    """What a token takes in each format, part by part, and how many requests a GPU then holds: two models at a time."""
 
-    title = "Bytes of a cached token by format, and the requests that fit on a GPU by format"
-    size = (9.4, 4.1)
+    title = "Bytes of a cached token and requests that fit on a GPU, by format, of two models side by side"
+    size = (9.4, 4.5)
+    #: How far above and below a format's place its two models stand.
+    OFFSETS = (-0.2, 0.2)
 
     def controls(self):
         return {
             "model": Choice("model", list(MODELS), "DeepSeek-V3"),
+            "beside": Choice("beside it", list(MODELS), "GLM-5.2"),
             "gpu": Choice("GPU", list(MACHINES), "H200"),
             "free_percent": Steps("% of its memory for the cache", [5, 10, 20, 30, 40, 50, 60, 70, 80, 90], 30),
             "cached_tokens": Steps("tokens a request", powers_of_two(1024, 1 << 20), 8192),
@@ -106,64 +108,73 @@ class CacheExplorer(Explorer):
 
     def setup(self, fig):
         sizes, fits = fig.subplots(1, 2, width_ratios=[1.15, 1])
-        view = SimpleNamespace(sizes=sizes, fits=fits)
-        places = range(len(CACHE_FORMATS))
-        view.parts = {
-            name: sizes.barh(places, [1] * len(places), height=0.6, color=color, label=name)
-            for name, color in PARTS.items()
-        }
-        view.totals = [sizes.text(1, place, "", va="center", fontsize=9.5, fontweight="bold") for place in places]
-        sizes.set_yticks(places, CACHE_FORMATS)
+        view = SimpleNamespace(sizes=sizes, fits=fits, bars=[], totals=[], dots=[], counts=[])
+        paper, ink = COLORS["paper"], COLORS["ink"]
+        for offset, hatch, fill in zip(self.OFFSETS, ("", "////"), (ink, paper), strict=True):
+            places = [place + offset for place in range(len(CACHE_FORMATS))]
+            look = dict(height=0.34, hatch=hatch, edgecolor=paper, linewidth=0)
+            view.bars.append(
+                {
+                    name: sizes.barh(places, [1] * len(places), color=color, label=name if not hatch else "_", **look)
+                    for name, color in PARTS.items()
+                }
+            )
+            view.totals.append([sizes.text(1, place, "", va="center", fontsize=9) for place in places])
+            places = [place + offset for place in range(len(NAMES))]
+            view.dots.append(
+                fits.plot([1] * len(NAMES), places, "o", color=ink, markerfacecolor=fill, markersize=7, clip_on=False)[
+                    0
+                ]
+            )
+            view.counts.append([fits.text(1, place, "", va="center", fontsize=9) for place in places])
+        sizes.set_yticks(range(len(CACHE_FORMATS)), CACHE_FORMATS)
         sizes.set(ylim=(2.55, -0.55), xlabel="kB a token in all layers, on each GPU")
         sizes.grid(False, axis="y")
         sizes.locator_params(axis="x", nbins=5)
         sizes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=4, columnspacing=0.9, handlelength=1.0)
-
-        colors = [COLORS["neutral"], *[COLORS["latent"]] * len(CACHE_FORMATS)]
-        view.requests = fits.barh(range(len(NAMES)), [1] * len(NAMES), height=0.6, color=colors)
-        view.counts = [fits.text(1, place, "", va="center", fontsize=9.5) for place in range(len(NAMES))]
         fits.set_yticks(range(len(NAMES)), NAMES)
-        fits.set(xscale="log", xlim=(0.1, 1e5), ylim=(3.6, -0.6))
-        fits.grid(False, axis="y")
+        fits.set(xscale="log", xlim=(0.08, 1e5), ylim=(3.6, -0.6))
         fits.set_xticks([1, 10, 100, 1000, 10000])
         plain_ticks(fits.xaxis)
-        view.sizes_title = fig.text(0.012, 0.985, "", va="top", fontsize=11, fontweight="bold")
-        fig.get_layout_engine().set(rect=(0, 0, 1, 0.92))
+        view.heading = fig.text(0.012, 0.985, "", va="top", fontsize=10.5, fontweight="bold")
+        fig.get_layout_engine().set(rect=(0, 0, 1, 0.93))
         return view
 
-    def update(self, view, model: str, gpu: str, free_percent: int, cached_tokens: int, tensor_parallel: int) -> None:
-        """``model`` and ``gpu`` are published names, ``free_percent`` of the GPU's memory is for the cache, each
-        request has ``cached_tokens``, and ``tensor_parallel`` GPUs share the heads."""
-        shape, free_bytes = MODELS[model], MACHINES[gpu].memory * free_percent / 100
-        totals = self._update_sizes(view, shape)
-        full = shape.num_mla_layers * full_bytes_per_token(shape, tensor_parallel)
-        counts = [
-            int(free_bytes // (full * cached_tokens)),
-            *(requests_that_fit(free_bytes, cached_tokens, shape, name, tensor_parallel) for name in CACHE_FORMATS),
-        ]
-        for bar, label, count in zip(view.requests, view.counts, counts, strict=True):
-            bar.set_width(max(count, 0.1))
-            label.set_text(f"{count:,}")
-            label.set_x(max(count, 0.1) * 1.2)
+    def update(
+        self, view, model: str, beside: str, gpu: str, free_percent: int, cached_tokens: int, tensor_parallel: int
+    ) -> None:
+        """``model``, ``beside`` and ``gpu`` are published names, ``free_percent`` of the GPU's memory is for the cache,
+        each request has ``cached_tokens``, and ``tensor_parallel`` GPUs share the heads."""
+        free_bytes = MACHINES[gpu].memory * free_percent / 100
+        shapes = MODELS[model], MODELS[beside]
+        most = max(model_bytes_per_token(shape, name) for shape in shapes for name in CACHE_FORMATS) / 1e3
+        view.sizes.set_xlim(0, 1.15 * most)
+        for shape, bars, totals in zip(shapes, view.bars, view.totals, strict=True):
+            _stack(bars, totals, shape, gap=0.012 * most)
+        for shape, dots, labels in zip(shapes, view.dots, view.counts, strict=True):
+            full = shape.num_mla_layers * full_bytes_per_token(shape, tensor_parallel)
+            counts = [
+                int(free_bytes // (full * cached_tokens)),
+                *(requests_that_fit(free_bytes, cached_tokens, shape, name, tensor_parallel) for name in CACHE_FORMATS),
+            ]
+            dots.set_xdata([max(count, 0.1) for count in counts])
+            for label, count in zip(labels, counts, strict=True):
+                label.set_text(f"{count:,}")
+                label.set_x(max(count, 0.1) * 1.6)
         view.fits.set_xlabel(f"requests of {cached_tokens:,} tokens in {free_bytes / 1e9:,.1f} GB")
-        ratio = cache_values_per_token(shape).ratio
-        view.sizes_title.set_text(
-            f"{model}: {totals[0] / 1e3:,.1f} kB a token in bf16; full keys and values are {ratio:.1f} × the entry, "
-            f"{full / 1e3:,.0f} kB a GPU"
-        )
+        heads = f"{tensor_parallel} GPUs share the heads" if tensor_parallel > 1 else "one GPU has all heads"
+        view.heading.set_text(f"{model} (filled) beside {beside} (hatched, hollow): {gpu}, {heads}")
 
-    def _update_sizes(self, view, shape: Model) -> list[int]:
-        """The stacked bars of the left panel; the bytes of a token in each format."""
-        keys = shape.num_indexer_layers * indexer_bytes_per_token(shape)
-        totals = [model_bytes_per_token(shape, name) for name in CACHE_FORMATS]
-        for place, name in enumerate(CACHE_FORMATS):
-            start = 0.0
-            each = [shape.num_mla_layers * part for part in entry_bytes(shape, name)]
-            for bars, size in zip(view.parts.values(), [*each, keys], strict=True):
-                bars[place].set_x(start)
-                bars[place].set_width(size / 1e3)
-                start += size / 1e3
-            view.totals[place].set_text(f"{totals[place] / 1e3:,.1f}")
-            view.totals[place].set_x(start + 0.012 * max(totals) / 1e3)
-        view.sizes.set_xlim(0, 1.13 * max(totals) / 1e3)
-        return totals
+
+def _stack(bars, totals, shape: Model, gap: float) -> None:
+    """Give one model's stacked bars its bytes in all layers, in kB, and their labels the sums, ``gap`` to the right."""
+    keys = shape.num_indexer_layers * indexer_bytes_per_token(shape)
+    for place, name in enumerate(CACHE_FORMATS):
+        start = 0.0
+        each = [shape.num_mla_layers * part for part in entry_bytes(shape, name)]
+        for part, size in zip(bars.values(), [*each, keys], strict=True):
+            part[place].set_x(start)
+            part[place].set_width(size / 1e3)
+            start += size / 1e3
+        totals[place].set_text(f"{start:,.1f}")
+        totals[place].set_x(start + gap)

@@ -102,8 +102,9 @@ class KeysExplorer(Explorer):
         top = max(path.total for path in paths.values())
         bars = zip(paths.values(), view.projections, view.scores, view.sums, strict=True)
         for path, projection, scores, label in bars:
-            projection.set_height(path.projection)
-            scores.set(y=path.projection, height=path.scores)
+            # As floats: a browser's Python has C integers of 32 bits, and Matplotlib takes a bar's height for one.
+            projection.set_height(float(path.projection))
+            scores.set(y=float(path.projection), height=float(path.scores))
             label.set(y=path.total + 0.02 * top)
             label.set_text(f"{short(path.total)}\nprojection {_percent(path.projection / path.total)}")
         view.parts.set_ylim(0, top * 1.22)

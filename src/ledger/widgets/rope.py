@@ -117,7 +117,7 @@ class RopeDial(Explorer):
         curve.set(xscale="log", xlim=(0.9, CACHED[-1] * 1.4), ylim=(0, 1.05), yticks=[0, 0.5, 1])
         curve.set(xlabel="cached tokens: positions 0 … C − 1", ylabel="residual")
         plain_ticks(curve.xaxis)
-        view.residual = curve.plot(CACHED, CACHED, "-", color=COLORS["materialize"], gid="residual")[0]
+        view.residual = curve.plot(CACHED, CACHED, "-", color=COLORS["rope"], gid="residual")[0]
         view.at = curve.axvline(1, color=neutral, linewidth=1.0, linestyle=":")
         view.chosen = curve.plot([], [], "D", color=ink, gid="chosen")[0]
         return view

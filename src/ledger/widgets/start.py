@@ -1,6 +1,7 @@
 """Chapter 0's explorer: the three numbers of one matrix product, on this machine."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -31,7 +32,7 @@ class ThreeNumbers(Explorer):
 
     def controls(self):
         return {
-            "rows": Steps("rows", powers_of_two(1, 256), 1),
+            "rows": Steps("rows", powers_of_two(1, 64), 1),
             "inner": Steps("inner", powers_of_two(16, 4096), 4096),
             "cols": Steps("cols", powers_of_two(16, 4096), 4096),
         }
@@ -72,7 +73,7 @@ class ThreeNumbers(Explorer):
     def update(self, view, rows: int, inner: int, cols: int) -> None:
         """Show the product (``rows`` × ``inner``) · (``inner`` × ``cols``) in float32."""
         macs, moved = matmul_macs(rows, inner, cols), matmul_bytes(rows, inner, cols, itemsize=4).total
-        left, right = np.ones((rows, inner), np.float32), np.ones((inner, cols), np.float32)
+        left, right = _ones(rows, inner), _ones(inner, cols)
         _, counts = count(np.matmul, left, right)
         seconds = self.seconds(left, right)
         self._update_roof(view, 2 * macs / moved, 2 * macs / seconds)
@@ -97,6 +98,12 @@ class ThreeNumbers(Explorer):
         view.reached.set_data([intensity], [reached])
         side = "bandwidth-bound" if intensity < flops / bandwidth else "compute-bound"
         view.roof.set_title(f"{intensity:.2f} FLOP a byte: {side}", fontsize=10)
+
+
+@lru_cache(maxsize=4)
+def _ones(rows: int, cols: int) -> np.ndarray:
+    """A matrix to multiply with; the last few stay, because making one can take longer than the product."""
+    return np.ones((rows, cols), np.float32)
 
 
 def _measure(left: np.ndarray, right: np.ndarray) -> float:
