@@ -54,10 +54,17 @@ def open_notebook(page, address, path):
     page.wait_for_function(READY, arg=path)
 
 
-def open_beside(page, path):
-    """Open another notebook in the page that shows one already, as from the file browser, and end the other's kernel:
-    each takes some hundred megabytes."""
-    page.evaluate("async () => { await jupyterapp.shell.currentWidget.context.sessionContext.shutdown(); }")
+#: Each open notebook takes some hundred megabytes, and slows down the page.
+CLOSE = """async () => {
+    const widget = jupyterapp.shell.currentWidget;
+    await widget.context.sessionContext.shutdown();
+    widget.dispose();
+}"""
+
+
+def open_next(page, path):
+    """Close the notebook that the page shows, unsaved, and open another, as from the file browser."""
+    page.evaluate(CLOSE)
     page.evaluate("path => { jupyterapp.commands.execute('docmanager:open', {path}); }", path)
     page.wait_for_function(READY, arg=path)
 

@@ -13,7 +13,7 @@ from lab import (
     cells,
     errors,
     execute,
-    open_beside,
+    open_next,
     open_notebook,
     run_all,
     run_cell,
@@ -65,7 +65,7 @@ def page(context):
 def open_here(page, address, path):
     """Follow the link to a notebook, or open it beside the one that is there."""
     if page.url.startswith(address):
-        open_beside(page, path)
+        open_next(page, path)
     else:
         open_notebook(page, address, path)
 
