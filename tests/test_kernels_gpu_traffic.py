@@ -274,8 +274,13 @@ def test_between_the_rows_of_a_view_is_inside_and_behind_its_last_is_not():
 
 
 def test_a_page_that_no_cache_has_is_reported():
+    """The memory behind the cache is nobody's: a part of a larger tensor that the kernel was not given."""
     queries, pages, table, lengths, scale = batch(1, 3, [20], 16, 8)
-    table[0, 1] = len(pages.pages)
+    count, *shape = pages.pages.shape
+    room = torch.zeros((count + 2, *shape), dtype=pages.pages.dtype)
+    room[:count] = pages.pages
+    pages = gpu.PagedCache(room[:count], pages.latent_dim, pages.rope_dim)
+    table[0, 1] = count
     with (
         watched.watched(),
         pytest.raises(watched.OutOfBoundsError, match=r"read 64 elements .* of p_latent, which has"),
