@@ -39,6 +39,7 @@ class Outcome:
     ``Counts.to_dict()`` of a counted call whose result is ``counted_value``; ``peak`` is the bytes at the height of
     another call above those at its start. Either is None where that call gave nothing; ``uncounted`` then says why (an
     exception, ``timeout``, what ended the process, who stopped the tracing), and the rest is as the first call left it.
+    Counts beside a ``timeout`` and no ``counted_value`` are those of the part that ran.
     """
 
     kind: str
