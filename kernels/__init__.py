@@ -1,1 +1,1 @@
-"""The course's kernels: ``loops`` (NumPy, the same loops: executable pseudo-code) and ``web`` (WGSL on WebGPU)."""
+"""The course's kernels: ``gpu`` (Triton), ``web`` (WGSL on WebGPU) and ``loops``, the same loops in NumPy to read."""

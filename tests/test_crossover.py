@@ -14,6 +14,7 @@ from ledger.account import crossover as account
 from ledger.count import count
 from ledger.machines import machine
 from ledger.models import MODELS, model
+from ledger.published import PREFILL_H200
 from ledger.widgets.crossover import MOST_TOKENS, CrossoverExplorer, slopes_chart, step_bars
 
 V3, GLM_52, MINICPM3 = (512, 128, 128), (512, 192, 256), (256, 64, 64)
@@ -372,7 +373,7 @@ def test_expanded_keys_and_values_of_deepseek_v3_are_71_times_its_cache():
 
 
 def test_published_prefill_at_32k_is_3_19_where_pairs_predict_3_40():
-    last = account.PREFILL_H200[-1]
+    last = PREFILL_H200[-1]
     assert last.tokens == 32768
     assert last.absorbed / last.expanded == pytest.approx(3.19, abs=5e-3)
     pair = (1, 1, 512, 128, 64, 128, 1)

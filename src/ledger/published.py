@@ -7,6 +7,7 @@ a bf16 cache of latent 512 and rope 64, one new token a request.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from ledger.account.roofline import decode_work
 from ledger.machines import Machine, machine
@@ -49,3 +50,24 @@ def reached_h200() -> Machine:
         flops={"bf16": work.flops / many},
         source="this module's times",
     )
+
+
+class Prefill(NamedTuple):
+    """One measured attention kernel call on each route: a prompt without a cached prefix, causal, milliseconds."""
+
+    tokens: int
+    absorbed: float
+    expanded: float
+
+
+#: 128 heads of DeepSeek-V3's widths in bf16, one request, on an H200: the attention kernel alone, no projection.
+#: Absorbed is SGLang 0.5.14 with FlashAttention 3 on [latent | rope] entries, expanded is TensorRT-LLM 1.3.0rc20.
+#: Source: ai-dynamo/aiconfigurator@095f58a5 (Apache-2.0), h200_sxm/mla, context_mla_perf of both, kernel times.
+PREFILL_H200 = (
+    Prefill(1024, 0.342278, 0.135883),
+    Prefill(2048, 1.051478, 0.379771),
+    Prefill(4096, 3.917931, 1.249003),
+    Prefill(8192, 15.875223, 4.816347),
+    Prefill(16384, 62.750702, 19.165488),
+    Prefill(32768, 245.762866, 76.992594),
+)

@@ -688,7 +688,7 @@ fig
 # projections are in neither time.
 
 # %%
-from ledger.account.crossover import PREFILL_H200
+from ledger.published import PREFILL_H200
 
 print(f"predicted: ({L} + {r} + {L}) / ({n} + {r} + {v}) = {wide:,} / {narrow} = {wide / narrow:.2f}\n")
 print(" prompt   absorbed, ms   expanded, ms   ratio    TFLOP/s absorbed   expanded")

@@ -231,24 +231,3 @@ def _projection_and_extra(latent_dim: int, nope_dim: int, value_dim: int) -> tup
     check_counts(latent_dim=latent_dim, nope_dim=nope_dim, value_dim=value_dim)
     latent, both = index(latent_dim), index(nope_dim) + index(value_dim)
     return latent * both, 2 * latent - both
-
-
-class Prefill(NamedTuple):
-    """One measured attention kernel call on each route: a prompt without a cached prefix, causal, milliseconds."""
-
-    tokens: int
-    absorbed: float
-    expanded: float
-
-
-#: 128 heads of DeepSeek-V3's widths in bf16, one request, on an H200: the attention kernel alone, no projection.
-#: Absorbed is SGLang 0.5.14 with FlashAttention 3 on [latent | rope] entries, expanded is TensorRT-LLM 1.3.0rc20.
-#: Source: ai-dynamo/aiconfigurator@095f58a5 (Apache-2.0), h200_sxm/mla, context_mla_perf of both, kernel times.
-PREFILL_H200 = (
-    Prefill(1024, 0.342278, 0.135883),
-    Prefill(2048, 1.051478, 0.379771),
-    Prefill(4096, 3.917931, 1.249003),
-    Prefill(8192, 15.875223, 4.816347),
-    Prefill(16384, 62.750702, 19.165488),
-    Prefill(32768, 245.762866, 76.992594),
-)

@@ -66,7 +66,7 @@ def roofline(flops: float, bytes: float, machine: Machine, dtype: str) -> Bound:
 
     A ValueError names the formats that the machine has a rate for.
     """
-    return Bound(flops / (machine.ridge(dtype) * machine.bandwidth), bytes / machine.bandwidth)
+    return Bound(flops / machine.rate(dtype), bytes / machine.bandwidth)
 
 
 def roofline_seconds(flops: float, bytes: float, machine: Machine, dtype: str) -> float:

@@ -62,14 +62,14 @@ def overpay(pick, model: Model, new_tokens: int, cached_tokens: int) -> float:
 
 
 def overpay_lines(model: Model, cached: Sequence[int]):
-    """What each engine's rule costs over the cheaper path, for new tokens from 1 to 8,192 and each of the two lengths
-    ``cached``; a Figure."""
+    """What each engine's rule costs over the cheaper path, for new tokens from 1 to 8,192, one axes for each of the
+    lengths ``cached``; a Figure."""
     from matplotlib.ticker import FixedLocator, NullFormatter
 
     new_tokens = sorted({round(2 ** (k / 8)) for k in range(8 * 13 + 1)} | {r + d for r in (128, 512) for d in (0, 1)})
     title = f"Multiply-adds of the path that an engine picks over those of the cheaper one, {model.name}"
     fig = new_figure(9.2, 3.9, alt=title)
-    axes = fig.subplots(1, len(cached), sharey=True)
+    axes = fig.subplots(1, len(cached), sharey=True, squeeze=False)[0]
     colors = (COLORS["value"], COLORS["rope"], COLORS["latent"], COLORS["ink"])
     for ax, tokens in zip(axes, cached, strict=True):
         for rule, color, dash in zip(ENGINE_RULES, colors, ("-", "--", "-.", ":"), strict=True):
