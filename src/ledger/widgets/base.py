@@ -273,7 +273,7 @@ class Explorer:
         controls = {name: control.widget() for name, control in self.controls().items()}
         for control in controls.values():
             control.style.description_width = "initial"
-            control.layout.width = "330px"
+            control.layout.width = "390px"
         data, metadata = bundle(figure)
         size = metadata["image/png"]
         picture = ipywidgets.Image(

@@ -101,7 +101,7 @@ class CacheExplorer(Explorer):
             "model": Choice("model", list(MODELS), "DeepSeek-V3"),
             "beside": Choice("beside it", list(MODELS), "GLM-5.2"),
             "gpu": Choice("GPU", list(MACHINES), "H200"),
-            "free_percent": Steps("% of its memory for the cache", [5, 10, 20, 30, 40, 50, 60, 70, 80, 90], 30),
+            "free_percent": Steps("% of memory for cache", [5, 10, 20, 30, 40, 50, 60, 70, 80, 90], 30),
             "cached_tokens": Steps("tokens a request", powers_of_two(1024, 1 << 20), 8192),
             "tensor_parallel": Steps("tensor parallel", [1, 2, 4, 8, 16], 8),
         }
