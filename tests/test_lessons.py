@@ -4,10 +4,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from ledger.chapters import CHAPTERS
-
-PRACTICE = [f"{chapter.folder}/{chapter.folder[5:]}" for chapter in CHAPTERS[1:]]
-LESSONS = ["ch00_start_here/start_here", *PRACTICE]
+from ledger.chapters import LESSONS, PRACTICE
 
 
 def run(path, folder):

@@ -47,15 +47,14 @@ def write(root: Path, source: Path) -> None:
     for path, notebook in practice.items():
         _write(source / path, json.dumps(exercises(path, notebook)))
     order = [
-        path.removesuffix(".ipynb")
+        f"{tree}/{name}"
         for chapter in CHAPTERS
-        for tree in (lessons, practice)
-        for path in sorted(tree)
-        if path.split("/")[1] == chapter.folder
+        for tree, kind in (("notebooks", "lessons"), ("practice", "practice"))
+        for name in chapter.paths(kind)
     ]
     computed = {
         "processor": processor(),
-        "chapters": chapter_table(lessons, practice),
+        "chapters": chapter_table(lessons),
         "pages": "\n".join(order),
         "models": model_table(),
         "models_sources": sources(MODELS),
@@ -129,14 +128,14 @@ def _cell(kind: str, source: str, *, id: str, tags: list[str] | None = None) -> 
     return cell | ({"execution_count": None, "outputs": []} if kind == "code" else {})
 
 
-def chapter_table(lessons: dict[str, Any], practice: dict[str, Any]) -> str:
-    """The chapters with the question that each asks, from its lesson's first cell, and what there is to solve."""
+def chapter_table(lessons: dict[str, Any]) -> str:
+    """The chapters with the question that each asks, from its first lesson's first cell, and what there is to solve."""
     rows = ["| chapter | its question | exercises |", "|---|---|---|"]
     for chapter in CHAPTERS:
-        path, notebook = next((p, n) for p, n in lessons.items() if p.split("/")[1] == chapter.folder)
-        rows.append(
-            f"| [{chapter.number} {chapter.title}]({path}) | {_question(notebook)} | {_to_solve(chapter, practice)} |"
-        )
+        first, *more = (f"notebooks/{name}.ipynb" for name in chapter.paths("lessons"))
+        title = f"[{chapter.number} {chapter.title}]({first})"
+        title += "".join(f", [{Path(path).stem.replace('_', ' ')}]({path})" for path in more)
+        rows.append(f"| {title} | {_question(lessons[first])} | {_to_solve(chapter)} |")
     return "\n".join(rows)
 
 
@@ -147,12 +146,15 @@ def _question(notebook: dict[str, Any]) -> str:
     return asked[0].upper() + asked[1:]
 
 
-def _to_solve(chapter: Chapter, practice: dict[str, Any]) -> str:
-    path = next((p for p in practice if p.split("/")[1] == chapter.folder), None)
+def _to_solve(chapter: Chapter) -> str:
+    paths = [f"practice/{name}.ipynb" for name in chapter.paths("practice")]
     mine = [e for e in registry().values() if e.chapter == chapter.number]
-    if not path or not mine:
+    if not mine:
         return ""
-    return f"[{len(mine)}, about {sum(e.minutes for e in mine)} minutes]({path})"
+    amount = f"{len(mine)}, about {sum(e.minutes for e in mine)} minutes"
+    if len(paths) == 1:
+        return f"[{amount}]({paths[0]})"
+    return f"{amount}: " + ", ".join(f"[{Path(path).stem.replace('_', ' ')}]({path})" for path in paths)
 
 
 def model_table() -> str:
