@@ -4,6 +4,7 @@
 #   LAB_ARGS=--no-browser more arguments for JupyterLab
 #   JUDGE_ARGS="2 -v"     arguments for the judge
 #   TEST_ARGS=tests/site  arguments for pytest, say the tests to run
+#   WORKERS=4             how many processes share the tests (2)
 #   OFFLINE=1             a site that carries its Python and asks nothing of anyone else
 #   PORT=8000             where the site is served
 PYTHON ?= python3
@@ -11,6 +12,7 @@ TORCH_INDEX ?=
 LAB_ARGS ?=
 JUDGE_ARGS ?=
 TEST_ARGS ?=
+WORKERS ?= 2
 OFFLINE ?=
 PORT ?= 8000
 
@@ -76,7 +78,7 @@ serve: $(SITE_STAMP) ## serve the built site on this computer
 test: $(SITE_STAMP) ## run all tests, those in a browser too
 	@$(BIN)/python tests/chromium.py
 	@echo "== Running the tests"
-	@$(BIN)/python -m pytest $(TEST_ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
 
 build: $(STAMP) ## make notebooks/, practice/ and solutions/ from course/
 	@$(BIN)/python -m ledger.build

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import chromium
 import pytest
+from filelock import FileLock
 from playwright.sync_api import sync_playwright
 
 FLAGS = [
@@ -17,12 +18,18 @@ FLAGS = [
 
 
 @pytest.fixture(scope="session")
-def site(root, tmp_path_factory):
-    """The folder of the site that ``make site OFFLINE=1`` builds, book and JupyterLite; what is cached is reused."""
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, root / "site" / "build.py", "--offline", "--out", folder]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+def site(root, tmp_path_factory, worker_id):
+    """The folder of the site that ``make site OFFLINE=1`` builds, book and JupyterLite; what is cached is reused.
+
+    Processes that share the tests share the one site.
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "site"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            command = [sys.executable, root / "site" / "build.py", "--offline", "--out", folder]
+            done = subprocess.run(command, capture_output=True, text=True)
+            assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
 
