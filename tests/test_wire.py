@@ -260,7 +260,9 @@ def test_only_the_part_that_cannot_cross_is_replaced():
     assert got[1] == Unsupported("set")
 
 
-@pytest.mark.parametrize("value", [Reduced(), {1}, np.array([None]), [Reduced()]], ids=repr)
+@pytest.mark.parametrize(
+    "value", [Reduced(), {1}, np.array([None]), [Reduced()]], ids=["object", "set", "objects", "list"]
+)
 def test_an_argument_that_cannot_cross_raises(value):
     with pytest.raises(wire.WireError):
         wire.call_to_wire(Call({"x": value}))
