@@ -16,6 +16,14 @@ def make_whole(rng, dtype, new_tokens, nope_dim, latent_dim):
     return {"q_nope": whole(rng, dtype, new_tokens, nope_dim), "w_k": whole(rng, dtype, latent_dim, nope_dim)}
 
 
+def make_invertible(rng, dtype, **dims):
+    """Whole numbers and a square weight that has an inverse, so that the inverse can be told from the transpose."""
+    inputs = make_whole(rng, dtype, **dims)
+    while abs(np.linalg.det(inputs["w_k"])) < 0.5:
+        inputs = make_whole(rng, dtype, **dims)
+    return inputs
+
+
 def make_cancelling(rng, dtype, **dims):
     inputs = make_whole(rng, dtype, **dims)
     cancel(inputs["q_nope"], inputs["w_k"], axis=1)
@@ -68,7 +76,7 @@ EXERCISE = Exercise(
     oracle=mla.absorb_query,
     least_macs=lambda new_tokens, nope_dim, latent_dim: matmul_macs(new_tokens, nope_dim, latent_dim),
     cases=(
-        Case("square sizes, whole numbers", {"new_tokens": 3, "nope_dim": 3, "latent_dim": 3}, make=make_whole),
+        Case("square sizes, whole numbers", {"new_tokens": 3, "nope_dim": 3, "latent_dim": 3}, make=make_invertible),
         Case("the toy by hand", {"new_tokens": 1, "nope_dim": 2, "latent_dim": 3}, make=make_toy),
         Case("odd sizes", {"new_tokens": 7, "nope_dim": 5, "latent_dim": 9}),
         Case("one new token", {"new_tokens": 1, "nope_dim": 4, "latent_dim": 8}),
