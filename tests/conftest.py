@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+# Its assertions say as much as those of a test.
+pytest.register_assert_rewrite("kernel_cases")
+
 #: The files that take longest, so that none of them comes last; where two processes share the tests, the first builds
 #: the site while the second runs lessons.
 FIRST = ("test_book.py", "test_lessons.py", "test_gate.py", "test_lite.py", "test_lab.py", "test_persistence.py")
@@ -18,3 +21,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def root() -> Path:
     """The course's folder."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def poisoned_memory():
+    """torch's fresh memory holds NaN, and the largest integer, for as long as a test runs."""
+    import torch
+
+    was_on, only_warned = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    filled = torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.utils.deterministic.fill_uninitialized_memory = filled
+    torch.use_deterministic_algorithms(was_on, warn_only=only_warned)

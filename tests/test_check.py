@@ -4,6 +4,7 @@ import nbformat
 import numpy as np
 import pytest
 from nbclient import NotebookClient
+from need import need
 
 from ledger import case, check, exercises, hint
 from ledger.exercises import Case, Exercise, Mistake, Raises
@@ -24,6 +25,7 @@ def runner():
 
 @pytest.mark.parametrize("exercise", ALL, ids=lambda e: e.id)
 def test_the_same_verdict_case_and_mistake_as_the_command_line(exercise, runner):
+    need(exercise)
     for mutant in exercise.mutants:
         apart = grade_one(submission_of(exercise, mutant), runner, 11)
         here = run_here(exercise, mutant.answer, 11)

@@ -4,7 +4,13 @@ import subprocess
 import sys
 
 #: Modules that need more than NumPy by their nature.
-APART = ("ledger.build", "ledger.count.torch_mode")
+APART = (
+    "ledger.build",
+    "ledger.count.torch_mode",
+    "ledger.judge.launchers.cuda",
+    "ledger.judge.launchers.kernels",
+    "ledger.judge.launchers.ranks",
+)
 PROGRAM = f"""
 import sys
 class Nothing:

@@ -13,9 +13,9 @@ from triton.runtime.errors import InterpreterError  # noqa: E402
 
 from ledger.account import attention, cache, kernels  # noqa: E402
 from ledger.kernels import gpu  # noqa: E402
-from ledger.kernels.gpu import watched  # noqa: E402
-from ledger.kernels.gpu.mode import tl, triton  # noqa: E402
 from ledger.kernels.gpu.tuning import Blocks, product_blocks  # noqa: E402
+from ledger.kernels.interpret import watched  # noqa: E402
+from ledger.kernels.interpret.mode import tl, triton  # noqa: E402
 from ledger.models import model  # noqa: E402
 
 F32, BF16 = torch.float32, torch.bfloat16

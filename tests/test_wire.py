@@ -14,6 +14,7 @@ from ledger.judge import wire
 from ledger.judge.outcome import Call, Line, Outcome, Unsupported
 from ledger.machines import MACHINES
 from ledger.models import MODELS
+from ledger.setups import ROUNDED
 
 VALUES = [
     None,
@@ -157,8 +158,11 @@ def test_arrays_within_containers_keep_their_places():
     assert got["empty"].shape == (0, 5)
 
 
-@pytest.mark.parametrize("record", [*MODELS.values(), *MACHINES.values()], ids=lambda record: record.name)
-def test_models_and_machines_cross_by_value(record):
+RECORDS = [*MODELS.values(), *MACHINES.values(), ROUNDED]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
+def test_models_machines_and_setups_cross_by_value(record):
     got = through(record, strict=True)
     assert got == record
     assert got is not record

@@ -4,41 +4,56 @@ One entry point a kernel: it checks its arguments, launches, and returns tensors
 """
 
 from operator import index
-from typing import NamedTuple
 
 from ledger.kernels.gpu.absorb_heads import absorb_heads as absorb_heads_kernel
+from ledger.kernels.gpu.entry import (
+    ROWS,
+    Decoded,
+    check_shape,
+    check_sizes,
+    last_axis_dense,
+    power_of_two,
+    side_by_side,
+)
 from ledger.kernels.gpu.materialize_prefill import attend, expand
 from ledger.kernels.gpu.mla_decode import combine, one_head, shared_tile
-from ledger.kernels.gpu.mode import DEVICE, INTERPRETED, dot_dtype, torch, triton
-from ledger.kernels.gpu.paged import TILE, PagedCache
+from ledger.kernels.gpu.paged import TILE, IndexCache, PagedCache, quantize_index
+from ledger.kernels.gpu.sparse import (
+    index_scores,
+    nsa_attend,
+    nsa_compress,
+    nsa_select,
+    select_topk,
+    sparse_mla_decode,
+)
 from ledger.kernels.gpu.tuning import architecture, decode_blocks, product_blocks
 from ledger.kernels.gpu.value_up import value_up
 from ledger.kernels.gpu.write_cache import write_cache as write_cache_kernel
+from ledger.kernels.interpret.mode import DEVICE, INTERPRETED, dot_dtype, torch
 
 __all__ = [
     "DEVICE",
     "INTERPRETED",
     "RUNGS",
     "Decoded",
+    "IndexCache",
     "PagedCache",
     "absorb_heads",
     "decode_attention",
+    "index_scores",
     "materialize_prefill",
     "mla_decode",
+    "nsa_attend",
+    "nsa_compress",
+    "nsa_select",
+    "quantize_index",
+    "select_topk",
+    "sparse_mla_decode",
     "write_cache",
 ]
 
 #: The ladder of decode kernels, from the one that is easiest to read to the one that engines run.
 RUNGS = ("one_head", "shared_tile", "split_kv")
-#: Rows of a block where nothing depends on it but the shape of a product: the least that tensor cores take.
-ROWS = 16
-
-
-class Decoded(NamedTuple):
-    """``out`` and the natural-log-sum-exp of the scaled scores, ``lse`` in float32; the call says their shapes."""
-
-    out: torch.Tensor
-    lse: torch.Tensor
 
 
 def absorb_heads(
@@ -54,12 +69,12 @@ def absorb_heads(
     (new_tokens, num_heads, rope_dim), w_kc (num_heads, nope_dim, latent_dim), positions (new_tokens,) ->
     (new_tokens, num_heads, latent_dim + rope_dim) in q_nope's dtype. Raises ValueError for arguments that do not fit.
     """
-    new_tokens, num_heads, nope_dim = _shape("q_nope", q_nope, "new_tokens, num_heads, nope_dim")
-    _same("q_rope", q_rope, "new_tokens, num_heads, rope_dim", (new_tokens, num_heads, None))
-    _same("w_kc", w_kc, "num_heads, nope_dim, latent_dim", (num_heads, nope_dim, None))
+    new_tokens, num_heads, nope_dim = check_shape("q_nope", q_nope, "new_tokens, num_heads, nope_dim")
+    check_sizes("q_rope", q_rope, "new_tokens, num_heads, rope_dim", (new_tokens, num_heads, None))
+    check_sizes("w_kc", w_kc, "num_heads, nope_dim, latent_dim", (num_heads, nope_dim, None))
     rope_dim, latent_dim = q_rope.shape[2], w_kc.shape[2]
     cos, sin = _tables(positions, new_tokens, rope_dim, theta)
-    q_nope, q_rope, w_kc = map(_last_axis_dense, (q_nope, q_rope, w_kc))
+    q_nope, q_rope, w_kc = map(last_axis_dense, (q_nope, q_rope, w_kc))
     queries = q_nope.new_empty((new_tokens, num_heads, latent_dim + rope_dim))
     if not queries.numel():
         return queries
@@ -71,7 +86,7 @@ def absorb_heads(
         NOPE=nope_dim,
         LATENT=latent_dim,
         ROPE=rope_dim,
-        BLOCK_P=_power(rope_dim // 2),
+        BLOCK_P=power_of_two(rope_dim // 2),
         INTERLEAVED=interleaved,
         DOT=dot_dtype(q_nope.dtype),
         **blocks,
@@ -97,19 +112,19 @@ def write_cache(
     The latent is normalised (RMSNorm with ``eps``), the key rotated at its position. Slots are distinct; where two are
     the same, which token stays is not said. Raises ValueError for arguments that do not fit.
     """
-    (tokens, latent_dim) = _shape("latents", latents, "tokens, latent_dim")
+    (tokens, latent_dim) = check_shape("latents", latents, "tokens, latent_dim")
     if (latent_dim, k_rope.shape) != (cache.latent_dim, (tokens, cache.rope_dim)):
         raise ValueError(
             f"latents {tuple(latents.shape)} and k_rope {tuple(k_rope.shape)} do not fit a cache of "
             f"{cache.latent_dim} + {cache.rope_dim}"
         )
-    _same("norm_weight", norm_weight, "latent_dim", (latent_dim,))
-    _same("slots", slots, "tokens", (tokens,))
+    check_sizes("norm_weight", norm_weight, "latent_dim", (latent_dim,))
+    check_sizes("slots", slots, "tokens", (tokens,))
     capacity = cache.pages.shape[0] * cache.page_size
     if tokens and not -1 <= int(slots.min()) <= int(slots.max()) < capacity:
         raise ValueError(f"slots lie in {int(slots.min())} … {int(slots.max())}; the cache has 0 … {capacity - 1}")
     cos, sin = _tables(positions, tokens, cache.rope_dim, theta)
-    latents, k_rope = _last_axis_dense(latents), _last_axis_dense(k_rope)
+    latents, k_rope = last_axis_dense(latents), last_axis_dense(k_rope)
     if not tokens:
         return
     write_cache_kernel[(tokens,)](
@@ -118,9 +133,9 @@ def write_cache(
         *(*cache.latent.stride()[:2], *cache.scales.stride()[:2], *cache.rope.stride()[:2]),
         LATENT=latent_dim,
         ROPE=cache.rope_dim,
-        TILES=_power(-(-latent_dim // TILE)),
+        TILES=power_of_two(-(-latent_dim // TILE)),
         TILE=TILE,
-        BLOCK_P=_power(cache.rope_dim // 2),
+        BLOCK_P=power_of_two(cache.rope_dim // 2),
         INTERLEAVED=interleaved,
         FP8=cache.fp8,
     )
@@ -156,7 +171,7 @@ def mla_decode(
         combine[(-(-num_rows // ROWS), requests)](
             *(*partials, out, lse, num_rows, partials.lse.shape[1]),
             LATENT=cache.latent_dim,
-            BLOCK_C=max(16, _power(cache.latent_dim)),
+            BLOCK_C=max(16, power_of_two(cache.latent_dim)),
             BLOCK_H=ROWS,
         )
     return Decoded(out, lse)
@@ -175,11 +190,11 @@ def decode_attention(
 ) -> torch.Tensor:
     """``mla_decode`` and every head's value projection behind it, fused with the merge of the splits: w_vc (num_heads,
     latent_dim, value_dim) -> (requests, new_tokens, num_heads, value_dim)."""
-    requests, new_tokens, num_heads, _ = _shape(
+    requests, new_tokens, num_heads, _ = check_shape(
         "queries", queries, "requests, new_tokens, num_heads, latent_dim + rope_dim"
     )
-    _same("w_vc", w_vc, "num_heads, latent_dim, value_dim", (num_heads, cache.latent_dim, None))
-    w_vc, value_dim = _last_axis_dense(w_vc), w_vc.shape[2]
+    check_sizes("w_vc", w_vc, "num_heads, latent_dim, value_dim", (num_heads, cache.latent_dim, None))
+    w_vc, value_dim = last_axis_dense(w_vc), w_vc.shape[2]
     partials = _partials(queries, cache, block_table, lengths, scale, "split_kv", num_splits, longest)
     out = queries.new_empty((requests, new_tokens, num_heads, value_dim))
     if not out.numel():
@@ -213,18 +228,18 @@ def materialize_prefill(
 
     New token i sees the keys 0 … first_position + i; with None it sees all. Raises ValueError for what does not fit.
     """
-    new_tokens, num_heads, nope_dim = _shape("q_nope", q_nope, "new_tokens, num_heads, nope_dim")
-    _same("q_rope", q_rope, "new_tokens, num_heads, rope_dim", (new_tokens, num_heads, None))
-    cached_tokens, latent_dim = _shape("latents", latents, "cached_tokens, latent_dim")
+    new_tokens, num_heads, nope_dim = check_shape("q_nope", q_nope, "new_tokens, num_heads, nope_dim")
+    check_sizes("q_rope", q_rope, "new_tokens, num_heads, rope_dim", (new_tokens, num_heads, None))
+    cached_tokens, latent_dim = check_shape("latents", latents, "cached_tokens, latent_dim")
     rope_dim = q_rope.shape[2]
-    _same("k_rope", k_rope, "cached_tokens, rope_dim", (cached_tokens, rope_dim))
-    _same("kv_b", kv_b, "num_heads, nope_dim + value_dim, latent_dim", (num_heads, None, latent_dim))
+    check_sizes("k_rope", k_rope, "cached_tokens, rope_dim", (cached_tokens, rope_dim))
+    check_sizes("kv_b", kv_b, "num_heads, nope_dim + value_dim, latent_dim", (num_heads, None, latent_dim))
     width = kv_b.shape[1]
     value_dim = width - nope_dim
     if value_dim < 1:
         raise ValueError(f"kv_b has {width} rows a head; nope_dim {nope_dim} leaves none for values")
     dot = dot_dtype(q_nope.dtype)
-    q_nope, q_rope, latents, k_rope, kv_b = map(_last_axis_dense, (q_nope, q_rope, latents, k_rope, kv_b))
+    q_nope, q_rope, latents, k_rope, kv_b = map(last_axis_dense, (q_nope, q_rope, latents, k_rope, kv_b))
     expanded = q_nope.new_empty((cached_tokens, num_heads, width))
     out = q_nope.new_empty((new_tokens, num_heads, value_dim))
     lse = torch.empty((new_tokens, num_heads), dtype=torch.float32, device=out.device)
@@ -247,9 +262,9 @@ def materialize_prefill(
             ROPE=rope_dim,
             VALUE=value_dim,
             CAUSAL=first_position is not None,
-            BLOCK_N=max(16, _power(nope_dim)),
-            BLOCK_R=max(16, _power(rope_dim)),
-            BLOCK_V=max(16, _power(value_dim)),
+            BLOCK_N=max(16, power_of_two(nope_dim)),
+            BLOCK_R=max(16, power_of_two(rope_dim)),
+            BLOCK_V=max(16, power_of_two(value_dim)),
             DOT=dot,
             **blocks,
         )
@@ -258,15 +273,15 @@ def materialize_prefill(
 
 def _partials(queries, cache, block_table, lengths, scale, rung, num_splits, longest) -> Decoded:
     """Mixed latents (requests, splits, rows, latent_dim) and lse (requests, splits, rows) in float32."""
-    requests, new_tokens, num_heads, width = _shape(
+    requests, new_tokens, num_heads, width = check_shape(
         "queries", queries, "requests, new_tokens, num_heads, latent_dim + rope_dim"
     )
     if rung not in RUNGS:
         raise ValueError(f"no rung {rung!r}; the choices are: {', '.join(RUNGS)}")
     if width != cache.latent_dim + cache.rope_dim:
         raise ValueError(f"queries are {width} wide; the cache's entries are {cache.latent_dim} + {cache.rope_dim}")
-    _same("block_table", block_table, "requests, entries", (requests, None))
-    _same("lengths", lengths, "requests", (requests,))
+    check_sizes("block_table", block_table, "requests, entries", (requests, None))
+    check_sizes("lengths", lengths, "requests", (requests,))
     room = block_table.shape[1] * cache.page_size
     if longest is None:
         longest, least = (int(lengths.max()), int(lengths.min())) if requests else (0, 0)
@@ -277,10 +292,10 @@ def _partials(queries, cache, block_table, lengths, scale, rung, num_splits, lon
     if rung != "split_kv":
         num_splits = 1
     elif num_splits is None:
-        num_splits = _splits(requests * -(-num_rows // blocks.BLOCK_H), longest // (4 * blocks.BLOCK_T))
+        num_splits = side_by_side(requests * -(-num_rows // blocks.BLOCK_H), longest // (4 * blocks.BLOCK_T))
     elif index(num_splits) < 1:
         raise ValueError(f"num_splits is {num_splits}; it must be at least 1")
-    queries, block_table, lengths = map(_last_axis_dense, (queries, block_table, lengths))
+    queries, block_table, lengths = map(last_axis_dense, (queries, block_table, lengths))
     out = queries.new_empty((requests, num_splits, num_rows, cache.latent_dim), dtype=torch.float32)
     lse = queries.new_empty((requests, num_splits, num_rows), dtype=torch.float32)
     if not requests or not num_rows:
@@ -295,8 +310,8 @@ def _partials(queries, cache, block_table, lengths, scale, rung, num_splits, lon
         block_table.stride(0),
         LATENT=cache.latent_dim,
         ROPE=cache.rope_dim,
-        BLOCK_C=max(16, _power(cache.latent_dim)),
-        BLOCK_R=max(16, _power(cache.rope_dim)),
+        BLOCK_C=max(16, power_of_two(cache.latent_dim)),
+        BLOCK_R=max(16, power_of_two(cache.rope_dim)),
         FP8=cache.fp8,
         DOT=dot_dtype(queries.dtype),
         **launch,
@@ -304,45 +319,11 @@ def _partials(queries, cache, block_table, lengths, scale, rung, num_splits, lon
     return Decoded(out, lse)
 
 
-def _splits(programs: int, most: int) -> int:
-    """Enough parts of the cache to give each multiprocessor two programs, and not more than ``most``, nor none."""
-    if INTERPRETED:
-        return 2
-    processors = torch.cuda.get_device_properties(0).multi_processor_count
-    return max(1, min(-(-2 * processors // max(programs, 1)), most))
-
-
 def _tables(positions: torch.Tensor, tokens: int, rope_dim: int, theta: float) -> tuple[torch.Tensor, torch.Tensor]:
     """cos and sin, (tokens, rope_dim / 2) float32, from angles in float64: positions of 100,000 keep their digits."""
-    _same("positions", positions, "tokens", (tokens,))
+    check_sizes("positions", positions, "tokens", (tokens,))
     if rope_dim % 2:
         raise ValueError(f"rope_dim is {rope_dim}; it must be even")
     places = torch.arange(rope_dim // 2, dtype=torch.float64, device=positions.device)
     angles = positions.double()[:, None] * theta ** (-2 * places / max(rope_dim, 1))
     return angles.cos().float(), angles.sin().float()
-
-
-def _shape(name: str, tensor: torch.Tensor, axes: str) -> tuple[int, ...]:
-    """The shape of a tensor with these axes on the kernels' device. Raises ValueError for anything else."""
-    if not isinstance(tensor, torch.Tensor) or tensor.ndim != axes.count(",") + 1:
-        raise ValueError(f"{name} must be a tensor ({axes}); got {getattr(tensor, 'shape', type(tensor).__name__)}")
-    if tensor.device.type != DEVICE:
-        raise ValueError(f"{name} lies on {tensor.device}; the kernels run on {DEVICE}: {name}.to({DEVICE!r})")
-    return tuple(tensor.shape)
-
-
-def _same(name: str, tensor: torch.Tensor, axes: str, wanted: tuple[int | None, ...]) -> None:
-    """Check the sizes that other arguments set; None is any size."""
-    shape = _shape(name, tensor, axes)
-    if any(size is not None and size != got for size, got in zip(wanted, shape, strict=True)):
-        raise ValueError(f"{name} must be ({axes}) = {wanted}; got {shape}")
-
-
-def _last_axis_dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself where its last axis is contiguous, which is what the kernels step along; else a copy."""
-    return tensor if tensor.stride(-1) == 1 or not tensor.numel() else tensor.contiguous()
-
-
-def _power(size: int) -> int:
-    """The least power of two that is not smaller."""
-    return triton.next_power_of_2(max(size, 1))

@@ -1,7 +1,7 @@
 """The query of a decode step: every head's through that head's own matrix, beside its rotated rope half."""
 
-from ledger.kernels.gpu.mode import tl, triton
 from ledger.kernels.gpu.numbers import rounded
+from ledger.kernels.interpret.mode import tl, triton
 
 
 @triton.jit

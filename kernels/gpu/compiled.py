@@ -14,8 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-#: The widths of DeepSeek-V3.
+#: The widths of DeepSeek-V3, its successor's indexer, and NSA's heads, which share keys in groups of 16.
 NOPE, LATENT, ROPE, VALUE = 128, 512, 64, 128
+INDEX_HEADS, INDEX_DIM = 64, 128
+GROUP_HEADS, GROUP_KEY, GROUP_VALUE = 16, 192, 128
 
 
 class Target(NamedTuple):
@@ -54,25 +56,45 @@ class Compiled:
 
 def configurations(target: str) -> dict[str, tuple]:
     """Of each kernel configuration on ``target``: (kernel, types of pointers, what its launch is given by name)."""
+    from ledger.kernels.gpu import nsa
     from ledger.kernels.gpu.absorb_heads import absorb_heads
+    from ledger.kernels.gpu.index_scores import index_scores
     from ledger.kernels.gpu.materialize_prefill import attend, expand
     from ledger.kernels.gpu.mla_decode import combine, one_head, shared_tile
-    from ledger.kernels.gpu.mode import tl
-    from ledger.kernels.gpu.tuning import MANY_ROWS, PRODUCTS, decode_blocks, product_blocks
+    from ledger.kernels.gpu.select_topk import count_digits, pick_top
+    from ledger.kernels.gpu.sparse_mla_decode import sparse_mla_decode
+    from ledger.kernels.gpu.tuning import (
+        MANY_ROWS,
+        PRODUCTS,
+        SELECT_PARTS,
+        decode_blocks,
+        product_blocks,
+        select_blocks,
+    )
     from ledger.kernels.gpu.value_up import value_up
     from ledger.kernels.gpu.write_cache import write_cache
+    from ledger.kernels.interpret.mode import tl
 
     dot = {"bf16": tl.bfloat16, "fp16": tl.float16}[TARGETS[target].half]
     row = dict(LATENT=LATENT, BLOCK_C=LATENT)
     entry = row | dict(ROPE=ROPE, BLOCK_R=ROPE, DOT=dot)
     fp8 = dict(p_latent="u8", p_scales="fp32", p_rope="bf16")
-    partial = dict(p_out="fp32", p_lse="fp32", p_block_table="i32", p_lengths="i32")
+    lists = dict(p_block_table="i32", p_lengths="i32", p_indices="i32")
+    partial = dict(p_out="fp32", p_lse="fp32") | lists
     merged = dict(p_partials="fp32", p_lses="fp32", p_lse="fp32")
     tables = dict(p_cos="fp32", p_sin="fp32")
     rotated = dict(LATENT=LATENT, ROPE=ROPE, BLOCK_P=ROPE // 2, INTERLEAVED=True)
     written = rotated | dict(TILES=LATENT // 128, TILE=128)
     seen = dict(NOPE=NOPE, ROPE=ROPE, VALUE=VALUE, CAUSAL=True, BLOCK_N=NOPE, BLOCK_R=ROPE, BLOCK_V=VALUE, DOT=dot)
     few, codes, many = (decode_blocks(target, *how).launch() for how in ((False, 1), (True, 1), (False, MANY_ROWS)))
+    indexed = dict(p_queries="u8", p_weights="fp32", p_codes="u8", p_scales="fp32", p_scores="fp32") | lists
+    index = dict(HEADS=INDEX_HEADS, DIM=INDEX_DIM, BLOCK_D=INDEX_DIM, DOT=tl.float16)
+    ranked = dict(p_scores="fp32", p_seen="i32", p_counts="i32", p_indices="i32")
+    rank = dict(PARTS=SELECT_PARTS) | select_blocks()
+    shared = dict(DIM=GROUP_KEY, HEADS=GROUP_HEADS, BLOCK_H=GROUP_HEADS, BLOCK_D=256, DOT=dot)
+    chosen = dict(p_lse="fp32", p_stops="i32", p_starts="i32", p_visible="i32", p_scores="fp32", p_blocks="i32")
+    overlapped = shared | dict(WIDE=2, PER=4, INITIAL=1, LOCAL=2)
+    grouped = shared | dict(VALUE=GROUP_VALUE, BLOCK_V=GROUP_VALUE)
     blocks = {name: product_blocks(target, name) for name in PRODUCTS}
     return {
         "absorb_heads": (absorb_heads, tables, rotated | dict(NOPE=NOPE, DOT=dot) | blocks["absorb_heads"]),
@@ -86,6 +108,20 @@ def configurations(target: str) -> dict[str, tuple]:
         "value_up": (value_up, merged, dict(LATENT=LATENT, VALUE=VALUE, DOT=dot) | blocks["value_up"]),
         "expand": (expand, {}, dict(LATENT=LATENT, WIDTH=NOPE + VALUE, DOT=dot) | blocks["expand"]),
         "attend": (attend, dict(p_lse="fp32"), seen | blocks["attend"]),
+        "index_scores": (index_scores, indexed, index | blocks["index_scores"]),
+        "count_digits": (count_digits, ranked, rank),
+        "pick_top": (pick_top, ranked, rank),
+        "sparse_mla_decode": (sparse_mla_decode, partial, entry | dict(FP8=False) | many),
+        "sparse_mla_decode, FP8": (sparse_mla_decode, partial | fp8, entry | dict(FP8=True) | codes),
+        "nsa compress": (nsa.compress, lists, dict(DIM=192, BLOCK=32, STRIDE=16, BLOCK_L=32, BLOCK_D=256)),
+        "nsa block_scores": (nsa.block_scores, chosen, overlapped | blocks["block_scores"]),
+        "nsa pick_blocks": (nsa.pick_blocks, chosen, dict(COUNT=16, BLOCK_J=2048)),
+        "nsa attend_group": (nsa.attend_group, partial | chosen, grouped | dict(SELECTED=64) | blocks["attend_group"]),
+        "nsa attend_group, range": (
+            nsa.attend_group,
+            partial | chosen,
+            grouped | dict(SELECTED=0) | blocks["attend_group"],
+        ),
     }
 
 

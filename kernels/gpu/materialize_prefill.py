@@ -4,8 +4,8 @@
 for all heads, and whose value is narrower than its key. Its lse lets a cached context be attended to apart and merged.
 """
 
-from ledger.kernels.gpu.mode import tl, triton
 from ledger.kernels.gpu.numbers import rounded
+from ledger.kernels.interpret.mode import tl, triton
 
 
 @triton.jit

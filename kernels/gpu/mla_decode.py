@@ -4,8 +4,8 @@ A cache entry is [latent | rope]. All heads of a request meet the same entries, 
 pictures: ``kernels/README.md``; the same loops in NumPy: ``kernels/loops/mla_decode_paged.py``.
 """
 
-from ledger.kernels.gpu.mode import tl, triton
 from ledger.kernels.gpu.numbers import from_e4m3, rounded
+from ledger.kernels.interpret.mode import tl, triton
 
 
 @triton.jit

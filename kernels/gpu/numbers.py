@@ -4,7 +4,7 @@ Everything is integer arithmetic on the bits of a float32, so a GPU without FP8 
 and writes the same codes.
 """
 
-from ledger.kernels.gpu.mode import tl, triton
+from ledger.kernels.interpret.mode import tl, triton
 
 
 @triton.jit

@@ -6,7 +6,7 @@ bf16, one after the other. All three are views of the same memory.
 
 from dataclasses import dataclass
 
-from ledger.kernels.gpu.mode import DEVICE, torch
+from ledger.kernels.interpret.mode import DEVICE, torch
 
 #: Latents that share a scale.
 TILE = 128
@@ -84,3 +84,57 @@ class PagedCache:
             scales = self.scales.repeat_interleave(TILE, dim=-1)[..., : self.latent_dim]
             latent = latent.view(torch.float8_e4m3fn).float() * scales
         return torch.cat([latent.float(), self.rope.float()], dim=-1)
+
+
+@dataclass(frozen=True)
+class IndexCache:
+    """``pages``: (num_pages, page_size, index_dim + 4) uint8. A page holds the e4m3 codes of its keys one after the
+    other, and behind them their float32 scales, as engines lay it out: so codes lie at multiples of 16 bytes.
+    """
+
+    pages: torch.Tensor
+
+    @classmethod
+    def empty(cls, num_pages: int, page_size: int, index_dim: int = 128) -> "IndexCache":
+        """A cache whose memory is not yet written. Raises ValueError for a width that its scales cannot follow."""
+        if index_dim % 4:
+            raise ValueError(f"index_dim is {index_dim}; the scales behind the codes need a multiple of 4")
+        return cls(torch.empty((num_pages, page_size, index_dim + 4), dtype=torch.uint8, device=DEVICE))
+
+    @property
+    def page_size(self) -> int:
+        """Keys of a page."""
+        return self.pages.shape[1]
+
+    @property
+    def index_dim(self) -> int:
+        """Codes of a key."""
+        return self.pages.shape[2] - 4
+
+    @property
+    def codes(self) -> torch.Tensor:
+        """(num_pages, page_size, index_dim) uint8."""
+        shape = self.page_size, self.index_dim
+        return self.pages.flatten(1)[:, : self.page_size * self.index_dim].unflatten(1, shape)
+
+    @property
+    def scales(self) -> torch.Tensor:
+        """(num_pages, page_size) float32."""
+        return self.pages.flatten(1)[:, self.page_size * self.index_dim :].view(torch.float32)
+
+    def write(self, keys: torch.Tensor, slots: torch.Tensor) -> None:
+        """Quantize keys (tokens, index_dim) into ``slots`` (tokens,), page · page_size + place, −1 to leave one out."""
+        kept = slots >= 0
+        codes, scales = quantize_index(keys[kept])
+        page, place = slots[kept].long() // self.page_size, slots[kept].long() % self.page_size
+        self.codes[page, place] = codes
+        self.scales[page, place] = scales
+
+
+def quantize_index(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The indexer's queries or keys (…, index_dim) as e4m3 codes, uint8, and a scale for each row (…) float32: the
+    least power of two under which nothing saturates, so that dividing by it loses nothing."""
+    mantissa, exponent = torch.frexp(x.float().abs().amax(-1).clamp(min=1e-4) / 448)
+    scales = torch.ldexp(torch.ones_like(mantissa), exponent - (mantissa == 0.5).int())
+    codes = (x.float() / scales[..., None]).clamp(-448, 448).to(torch.float8_e4m3fn)
+    return codes.view(torch.uint8), scales

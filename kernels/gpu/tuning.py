@@ -6,7 +6,7 @@ the memory's latency, and costs shared memory for each of the stages that are in
 
 from dataclasses import asdict, dataclass
 
-from ledger.kernels.gpu.mode import INTERPRETED, torch
+from ledger.kernels.interpret.mode import INTERPRETED, torch
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,25 @@ PRODUCTS = {
     "value_up": dict(BLOCK_B=16, BLOCK_C=64, BLOCK_V=128, num_warps=4, num_stages=2),
     "expand": dict(BLOCK_T=64, BLOCK_W=64, BLOCK_K=64, num_warps=4, num_stages=2),
     "attend": dict(BLOCK_S=64, BLOCK_T=64, num_warps=4, num_stages=2),
+    "index_scores": dict(BLOCK_H=64, BLOCK_T=64, num_warps=4, num_stages=1),
+    "block_scores": dict(BLOCK_J=32, num_warps=4, num_stages=1),
+    "attend_group": dict(BLOCK_T=64, num_warps=4, num_stages=2),
 }
 PRODUCTS_SM_75 = {
     "absorb_heads": dict(BLOCK_S=16, BLOCK_N=32, BLOCK_C=64, num_warps=8, num_stages=1),
     "value_up": dict(BLOCK_B=16, BLOCK_C=32, BLOCK_V=64, num_warps=8, num_stages=1),
     "expand": dict(BLOCK_T=64, BLOCK_W=32, BLOCK_K=32, num_warps=8, num_stages=1),
     "attend": dict(BLOCK_S=16, BLOCK_T=16, num_warps=8, num_stages=1),
+    "index_scores": dict(BLOCK_H=16, BLOCK_T=32, num_warps=8, num_stages=1),
+    "block_scores": dict(BLOCK_J=16, num_warps=8, num_stages=1),
+    "attend_group": dict(BLOCK_T=16, num_warps=8, num_stages=1),
 }
+#: Parts of a row that ``select_topk`` reads side by side, at most: each reads the counts of all.
+SELECT_PARTS = 8
 
 
 def product_blocks(target: str, kernel: str) -> dict[str, int]:
-    """The blocks of ``absorb_heads``, ``value_up``, ``expand`` or ``attend`` on ``target``, as a launch takes them."""
+    """The blocks of a kernel of ``PRODUCTS`` on ``target``, as a launch takes them."""
     return (PRODUCTS_SM_75 if target == "sm_75" else PRODUCTS)[kernel]
 
 
@@ -73,3 +81,8 @@ def decode_blocks(target: str, fp8: bool, num_rows: int) -> Blocks:
     if fp8:
         return eight_bit
     return many if num_rows >= MANY_ROWS else sixteen_bit
+
+
+def select_blocks() -> dict[str, int]:
+    """The blocks of ``select_topk``'s kernels on every target."""
+    return dict(BLOCK_T=2048, num_warps=8)

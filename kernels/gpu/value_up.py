@@ -1,8 +1,8 @@
 """The last product of a decode step: merge the splits of a row and send the mixed latents through the head's w_vc."""
 
 from ledger.kernels.gpu.mla_decode import merged, weights_of_splits
-from ledger.kernels.gpu.mode import tl, triton
 from ledger.kernels.gpu.numbers import rounded
+from ledger.kernels.interpret.mode import tl, triton
 
 
 @triton.jit

@@ -1,8 +1,8 @@
 """What a new token leaves behind: RMSNorm of its latent and RoPE of its one key, written into a page in one pass."""
 
 from ledger.kernels.gpu.absorb_heads import rotated
-from ledger.kernels.gpu.mode import tl, triton
 from ledger.kernels.gpu.numbers import rounded, to_e4m3
+from ledger.kernels.interpret.mode import tl, triton
 
 
 @triton.jit

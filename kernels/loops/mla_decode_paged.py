@@ -158,7 +158,7 @@ def weights_of_splits(b_lse: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     for i_split in range(len(b_lse)):
         m_i = np.maximum(m_i, b_lse[i_split])
     m_safe = np.where(m_i == -np.inf, 0, m_i)
-    l_i = np.zeros(b_lse.shape[1], np.float32)
+    l_i = np.zeros(b_lse.shape[1], b_lse.dtype)
     for i_split in range(len(b_lse)):
         l_i += np.exp(b_lse[i_split] - m_safe)
     return m_safe, l_i
@@ -169,7 +169,7 @@ def merged(b_partials: np.ndarray, b_lse: np.ndarray, m_safe: np.ndarray, l_i: n
 
     b_partials (splits, rows, latents), b_lse (splits, rows) -> (rows, latents).
     """
-    acc = np.zeros(b_partials.shape[1:], np.float32)
+    acc = np.zeros(b_partials.shape[1:], b_partials.dtype)
     for i_split in range(len(b_lse)):
         b_weight = np.exp(b_lse[i_split] - m_safe)  # [rows]
         mask = b_weight > 0

@@ -4,10 +4,11 @@ import numpy as np
 
 
 def widened(b_x: np.ndarray) -> np.ndarray:
-    """What a kernel computes with, float32, from bf16 (as uint16), float16 or float32."""
+    """What a kernel computes with, float32, from bf16 (as uint16), float16 or float32. float64 stays, to see a twin's
+    algebra apart from its rounding."""
     if b_x.dtype == np.uint16:
         return (b_x.astype(np.uint32) << 16).view(np.float32)
-    return b_x.astype(np.float32)
+    return b_x if b_x.dtype == np.float64 else b_x.astype(np.float32)
 
 
 def rounded(b_x: np.ndarray, dtype: np.dtype) -> np.ndarray:

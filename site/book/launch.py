@@ -7,13 +7,16 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from ledger.build.browser import wants_computer
+
 # The JupyterLab in the browser, from the site's root; a notebook's path follows.
 LITE = "lite/lab/index.html?path="
 
 
 @dataclass(frozen=True)
 class Launch:
-    """The addresses of a page: ``browser`` is relative to it, ``others`` are (name, address) pairs.
+    """The addresses of a page: ``browser`` is relative to it, and empty where no browser can run the notebook;
+    ``others`` are (name, address) pairs.
 
     ``install`` is what a machine elsewhere has to run first, where it starts without the course.
     """
@@ -31,9 +34,10 @@ def launch(root: Path, page: str, offline: bool) -> Launch | None:
     notebook = root / f"{page}.ipynb"
     if page.split("/")[0] not in ("notebooks", "practice") or not notebook.is_file():
         return None
-    browser = "../" * page.count("/") + LITE + f"{page}.ipynb"
+    apart = wants_computer(json.loads(notebook.read_text()))
+    browser = "" if apart else "../" * page.count("/") + LITE + f"{page}.ipynb"
     address = None if offline else repository(root)
-    if not address or not wants_more(notebook):
+    if not address or not (apart or wants_more(notebook)):
         return Launch(browser)
     return Launch(browser, elsewhere(address, page), f"%pip install git+https://github.com/{address}")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from book.launch import LITE
 
+from ledger.build.browser import wants_computer
 from ledger.build.notebook import Course, fresh
 from ledger.chapters import CHAPTERS, Chapter
 from ledger.exercises import registry
@@ -20,6 +21,7 @@ from ledger.measure import processor
 from ledger.models import MODELS
 
 HERE = Path(__file__).resolve().parent
+LIBRARIES = {"torch": "PyTorch", "triton": "Triton"}
 SHORT = 3  # lines of a cell that are not worth a fold
 
 # The last cell of each lesson in the book: who measured what stands above it, and when.
@@ -33,6 +35,9 @@ Markdown(f"*All outputs on this page are from one run: PROCESSOR, Python {python
 """
 READING = """\
 This page is for reading. To answer, <a href="{browser}">open it in the browser</a>, or open `{path}` on your machine.
+"""
+READING_APART = """\
+This page is for reading. To answer, open `{path}` on a computer: it needs {needs}, which no browser has.
 """
 
 
@@ -114,8 +119,12 @@ def exercises(path: str, notebook: dict[str, Any]) -> dict[str, Any]:
         is_answer = cell["metadata"].get("nbgrader", {}).get("solution")
         if cell["cell_type"] == "markdown" or is_answer:
             kept.append(cell)
-    browser = "../" * path.count("/") + LITE + path
-    kept.insert(1, _cell("markdown", READING.format(browser=browser, path=path), id="reading"))
+    if wants_computer(notebook):
+        needed = {need for cell in kept if cell["id"] in registry() for need in registry()[cell["id"]].needs}
+        told = READING_APART.format(path=path, needs=" and ".join(LIBRARIES[need] for need in sorted(needed)))
+    else:
+        told = READING.format(browser="../" * path.count("/") + LITE + path, path=path)
+    kept.insert(1, _cell("markdown", told, id="reading"))
     return notebook | {"cells": kept, "metadata": notebook["metadata"] | {"mystnb": {"execution_mode": "off"}}}
 
 

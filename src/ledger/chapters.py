@@ -29,7 +29,9 @@ CHAPTERS = (
     Chapter(4, "ch04_rope", "RoPE does not absorb", ("rope",), ("rope",)),
     Chapter(5, "ch05_crossover", "cost and crossover", ("crossover",), ("crossover",)),
     Chapter(6, "ch06_cache", "cache, capacity, which path when", ("cache",), ("cache",)),
-    Chapter(7, "ch07_decode_kernel", "a decode kernel", ("decode_kernel",), ("decode_kernel",)),
+    Chapter(7, "ch07_decode_kernel", "a decode kernel", ("decode_kernel",), ("decode_kernel", "triton_kernels")),
+    Chapter(8, "ch08_mtp", "multi-token prediction", ("drafts", "speed"), ("drafts", "speed")),
+    Chapter(9, "ch09_experts", "expert parallelism", ("experts", "ranks"), ("experts", "ranks")),
 )
 TITLES = {chapter.number: chapter.title for chapter in CHAPTERS}
 #: Every lesson and every practice notebook, as ``ch01_keys/keys``, in the order of the course.

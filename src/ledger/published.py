@@ -71,3 +71,106 @@ PREFILL_H200 = (
     Prefill(16384, 62.750702, 19.165488),
     Prefill(32768, 245.762866, 76.992594),
 )
+
+
+class AllToAll(NamedTuple):
+    """One measured dispatch (FP8) and combine (bf16) of DeepSeek-V3's layer: microseconds, on each of ``ranks`` GPUs
+    that send ``tokens`` tokens to 8 experts each."""
+
+    ranks: int
+    tokens: int
+    dispatch: float
+    combine: float
+
+
+#: DeepEP's low-latency kernels on H800, a 400 Gb/s network card each, 128 tokens a GPU, hidden width 7,168.
+#: Source: the README of deepseek-ai/DeepEP, version 1 (now docs/legacy.md).
+DEEPEP_H800 = (
+    AllToAll(8, 128, 77, 114),
+    AllToAll(16, 128, 118, 195),
+    AllToAll(32, 128, 155, 273),
+    AllToAll(64, 128, 173, 314),
+    AllToAll(128, 128, 192, 369),
+    AllToAll(256, 128, 194, 360),
+)
+
+#: The same kernels on one node of eight H200, over NVLink, by the tokens of each GPU.
+#: Source: ai-dynamo/aiconfigurator@095f58a5 (Apache-2.0), h200_sxm, DeepEP's low-latency mode.
+DEEPEP_H200 = (
+    AllToAll(8, 1, 11.905, 12.557),
+    AllToAll(8, 2, 11.884, 12.754),
+    AllToAll(8, 4, 12.016, 13.092),
+    AllToAll(8, 8, 12.317, 15.031),
+    AllToAll(8, 16, 14.245, 18.275),
+    AllToAll(8, 32, 16.493, 24.555),
+    AllToAll(8, 64, 22.994, 38.757),
+    AllToAll(8, 128, 35.119, 67.745),
+    AllToAll(8, 256, 60.522, 124.475),
+    AllToAll(8, 512, 112.365, 244.079),
+    AllToAll(8, 1024, 211.099, 480.969),
+)
+
+
+def as_reached(m: Machine) -> Machine:
+    """``m`` with the shares of its datasheet that others' kernels reached: of bandwidth and arithmetic what
+    ``reached_h200`` says of an H200 in bf16 (taken for every GPU and dtype), of the network what DeepEP did between 128
+    GPUs with 128 tokens each."""
+    reached, full = reached_h200(), machine("H200")
+    between = next(row for row in DEEPEP_H800 if row.ranks == 128)
+    moved = 8 * between.tokens * (7392 + 14336)
+    share = reached.rate() / full.rate()
+    return replace(
+        m,
+        name=f"{m.name}, as reached",
+        bandwidth=m.bandwidth * reached.bandwidth / full.bandwidth,
+        flops={dtype: rate * share for dtype, rate in m.flops.items()},
+        network=m.network * moved / ((between.dispatch + between.combine) / 1e6) / machine("H800").network,
+        source="this module's times",
+    )
+
+
+def layer_floor() -> float:
+    """Seconds of a layer that hardly work at all: DeepEP's both ways with one token a GPU, and FlashAttention 3 on one
+    request of 1,024 tokens, 128 heads. Other kernels of a layer have floors of their own, left out here."""
+    least = DEEPEP_H200[0]
+    return (least.dispatch + least.combine) / 1e6 + decode_h200("FlashAttention 3", 128, 1)[1024]
+
+
+class DraftsGain(NamedTuple):
+    """A published gain of drafts: tokens a second with them over tokens a second without. None is what was not said."""
+
+    where: str
+    requests: int
+    cached_tokens: int | None
+    num_draft_tokens: int | None
+    gain: float
+
+
+#: Gains of DeepSeek-V3's MTP. Sources: SGLang, docs/basic_usage/deepseek.md (requests of a group of 8 GPUs that share
+#: every layer); LMSYS, blog of 2025-07-17 (requests of each of 96 decoding GPUs; 2,000 tokens in, 100 out).
+MTP_GAINS = (
+    DraftsGain("SGLang, 8 H200, tensor parallel", 1, None, None, 1.8),
+    DraftsGain("SGLang, 8 H200, tensor parallel", 32, None, None, 1.5),
+    DraftsGain("LMSYS, 96 H200, expert parallel", 128, 2050, 1, 1.142),
+)
+
+
+class DraftsThroughput(NamedTuple):
+    """A published throughput of a GPU: whether the CPU's scheduling overlapped with it, drafts, tokens that a step
+    added on average, and tokens a second."""
+
+    overlap: bool
+    num_draft_tokens: int
+    advance: float
+    tokens_a_second: float
+
+
+#: DeepSeek-V3 on 16 decoding H200, two requests on each, 65,536 tokens in and 4,096 out, so 67,584 cached half way.
+#: A window of 3 tokens is 2 drafts. Source: LMSYS, blog of 2025-07-17 on MTP in SGLang, the first case.
+MTP_16_H200 = (
+    DraftsThroughput(False, 0, 1.0, 51.0),
+    DraftsThroughput(True, 0, 1.0, 60.4),
+    DraftsThroughput(False, 2, 2.18, 81.5),
+    DraftsThroughput(False, 3, 2.44, 82.0),
+)
+MTP_16_H200_REQUESTS, MTP_16_H200_CACHED = 2, 67_584

@@ -17,9 +17,14 @@ from book.pages import only_draws
 from book.parts import modules
 from lab import PATIENCE, READY, run_all, said
 
+from ledger.build import fresh_practice
+from ledger.build.browser import wants_computer
 from ledger.chapters import LESSONS, PRACTICE
 
 pytestmark = pytest.mark.browser
+ROOT = Path(__file__).resolve().parents[2]
+#: Practice notebooks that want torch or Triton.
+APART = [path.replace(".ipynb", ".html") for path, notebook in fresh_practice(ROOT).items() if wants_computer(notebook)]
 PAGES = [
     "index.html",
     *(f"notebooks/{name}.html" for name in LESSONS),
@@ -189,7 +194,7 @@ def test_a_lesson_has_its_pictures_and_formulas(root, visit, name):
 
 @pytest.mark.parametrize("name", PRACTICE)
 def test_the_exercises_show_the_stub_and_not_the_answer(root, site, name):
-    from ledger.build import fresh_practice, fresh_solutions
+    from ledger.build import fresh_solutions
 
     def answers(notebook):
         return {c["id"]: c["source"] for c in notebook["cells"] if c["metadata"].get("nbgrader", {}).get("solution")}
@@ -254,7 +259,7 @@ def test_search_finds_absorb(visit):
     expect(results.filter(has_text="Keys").first).to_be_visible(timeout=30000)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if "/" in page])
+@pytest.mark.parametrize("page", [page for page in PAGES if "/" in page and page not in APART])
 def test_the_keyboard_alone_opens_a_page_in_the_browser(visit, page):
     tab = visit(page, leads_on=True)
     tab.keyboard.press("Tab")
@@ -303,6 +308,16 @@ def test_a_second_build_measures_nothing_again_and_leaves_the_rest_of_the_site_a
 )
 def test_a_cell_that_only_draws_is_folded(code, folded):
     assert only_draws(code) is folded
+
+
+@pytest.mark.parametrize("page", APART)
+def test_a_notebook_that_no_browser_runs_says_so_and_has_no_button(site, visit, page):
+    tab = visit(page)
+    assert tab.get_by_role("link", name="Open in the browser").count() == 0
+    assert "open practice/" in tab.locator("article").inner_text()
+    assert "which no browser has" in tab.locator("article").inner_text()
+    assert not (site / "lite/files" / page.replace(".html", ".ipynb")).exists()
+    assert (site / "lite/files" / f"practice/{PRACTICE[0]}.ipynb").exists()
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from lab import (
 
 from ledger import exercises
 from ledger.build import fresh_lessons, fresh_practice, fresh_solutions
+from ledger.build.browser import wants_computer
 from ledger.build.record import for_record
 from ledger.judge.gate import submission_of
 
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.browser
 SEED = 20_260
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "notebooks").rglob("*.ipynb"))
-PRACTICE = sorted(fresh_practice(ROOT))
+PRACTICE = sorted(path for path, notebook in fresh_practice(ROOT).items() if not wants_computer(notebook))
 
 GRADE = """
 import json
@@ -79,13 +80,15 @@ def shoot(root, page):
 
 
 def answers():
-    """Of each exercise every answer whose verdict is compared, as (name, source): reference, stub, mutants."""
+    """Of each exercise that a browser has, every answer whose verdict is compared, as (name, source): reference, stub,
+    mutants."""
+    asked = {id: exercise for id, exercise in exercises.registry().items() if not exercise.needs}
     sources = {}
     for name, notebooks in (("reference", fresh_solutions(ROOT)), ("stub", fresh_practice(ROOT))):
         for cell in (cell for notebook in notebooks.values() for cell in notebook["cells"]):
-            if cell["id"] in exercises.ids():
+            if cell["id"] in asked:
                 sources.setdefault(cell["id"], []).append((name, "".join(cell["source"])))
-    for id, exercise in exercises.registry().items():
+    for id, exercise in asked.items():
         for mutant in exercise.mutants:
             source = submission_of(exercise, mutant).cells[-1].source
             sources[id].append((mutant.answer.__name__, f"import math\nimport numpy as np\n{source}"))

@@ -104,7 +104,7 @@ def grade_here(options, root: Path, human: Words) -> None:
     from ledger.judge.here import Here
 
     start = time.perf_counter()
-    if options.folder or options.source or options.json or options.require_isolation:
+    if options.folder or options.source or options.json or options.require_isolation or options.cuda:
         raise UsageError("here %judge takes ids, chapters, --seed N and -v; the rest is for the command line")
     seed = fresh_seed() if options.seed is None else options.seed
     style = report.Style()

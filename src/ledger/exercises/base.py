@@ -100,7 +100,8 @@ class Exercise:
     answer by formula: the prediction shown beside the count, and the line below which code was not counted. ``returns``
     names the parts of a result that is a tuple; ``may_share`` allows it to lie in its input's memory; ``needs`` are
     libraries without which the exercise is skipped. A float result may differ from the right one by ``absolute`` beside
-    what rounding allows: for results near 0 that right answers reach by cancelling.
+    what rounding allows: for results near 0 that right answers reach by cancelling. ``launcher`` says how an answer is
+    run that is not simply called with a case's inputs, which are then not its parameters (``ledger.judge.launchers``).
     """
 
     id: str
@@ -123,6 +124,7 @@ class Exercise:
     may_share: bool = False
     needs: tuple[str, ...] = ()
     absolute: float = 0.0
+    launcher: str = ""
 
     def case(self, name: str) -> Case:
         """The case called ``name``; a ValueError names the choices."""

@@ -1,5 +1,10 @@
 """Inputs that several exercises share: random arrays, and the small example that the lessons work by hand."""
 
+import __future__
+
+import linecache
+from collections.abc import Callable, Mapping
+
 import numpy as np
 
 #: The worked example: one query, one head's weight (latent 3, nope 2) and three cached latents.
@@ -44,3 +49,19 @@ def theta_drawn(rng: np.random.Generator) -> float:
 def drawn(rng: np.random.Generator, **ranges: tuple[int, int]) -> dict[str, int]:
     """One size from each half-open range."""
     return {name: int(rng.integers(*ends)) for name, ends in ranges.items()}
+
+
+def rewritten(source: str, name: str, changes: Mapping[str, str]) -> Callable:
+    """The function that ``source`` defines, called ``name`` and with each text of ``changes``, which must stand in it
+    once, replaced. Tools that read a function's source find it, and names in annotations may be missing."""
+    for old, new in changes.items():
+        if source.count(old) != 1:
+            raise ValueError(f"{name}: {old!r} stands {source.count(old)} times in the source, not once")
+        source = source.replace(old, new)
+    head, _, rest = source.partition("(")
+    source = f"def {name}({rest}"
+    file = f"<{head.removeprefix('def ')}: {name}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    namespace = {"__name__": __name__}
+    exec(compile(source, file, "exec", __future__.annotations.compiler_flag, dont_inherit=True), namespace)
+    return namespace[name]

@@ -118,6 +118,7 @@ def grade_parser() -> Parser:
     parser.add_argument("--json", metavar="FILE", help="write the machine-readable result ('-': standard output)")
     parser.add_argument("--seed", type=int, metavar="N", help="repeat the inputs of an earlier run")
     parser.add_argument("--require-isolation", action="store_true", help="refuse to run without every layer")
+    parser.add_argument("--cuda", action="store_true", help="run kernels on this machine's GPU as well, without a jail")
     parser.add_argument("-v", "--verbose", action="store_true", help="every case, and what the answers printed")
     parser.add_argument("--version", action="version", version=f"Attention Ledger {__version__}")
     return parser

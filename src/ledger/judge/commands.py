@@ -12,7 +12,7 @@ from pathlib import Path
 from ledger import exercises
 from ledger.chapters import CHAPTERS
 from ledger.exercises import Exercise
-from ledger.judge import report
+from ledger.judge import cuda, report
 from ledger.judge.cli import FAILED, FAULT, PASSED, complain
 from ledger.judge.collect import (
     Submission,
@@ -49,11 +49,17 @@ def grade_and_report(options: argparse.Namespace, root: Path | None, runner: Run
     if options.require_isolation and not runner.isolation.holds:
         allowed = ", ".join(runner.isolation.allowed) or "the self-test did not run"
         return complain(f"answers cannot be isolated here, so none was run; not denied: {allowed}", FAULT)
+    gpu = find_cuda(answers, options) if options.cuda else ""
+    if options.cuda and not gpu:
+        says = "torch finds no GPU here; without --cuda, kernels are graded in Triton's interpreter"
+        return complain(f"--cuda: {says}", FAULT)
     seed = fresh_seed() if options.seed is None else options.seed
     human = sys.stdout if options.json != "-" else open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     style = report.Style(report.use_colour(human))
-    results = run_and_print(answers, runner, seed, human, style, options, root)
+    with cuda.Cuda(gpu) if gpu else contextlib.nullcontext() as on_gpu:
+        results = run_and_print(answers, runner, seed, human, style, options, root, on_gpu)
     isolation = "+".join(runner.layers) or "none"
+    isolation += f"; on CUDA {cuda.ISOLATION}" if gpu else ""
     seconds = time.perf_counter() - start
     print(*closing(results, isolation, seconds, style, options), sep="\n", file=human)
     if options.json:
@@ -71,8 +77,19 @@ def is_learners(answer: Submission, root: Path) -> bool:
     return answer.path is None or answer.path.resolve().is_relative_to((root / "practice").resolve())
 
 
-def run_and_print(answers, runner, seed, human, style, options, root) -> list[ExerciseResult]:
-    """Grade and print each exercise as soon as it is ready, under its chapter's heading."""
+def find_cuda(answers: list[Submission], options: argparse.Namespace) -> str:
+    """The GPU for the kernels among the answers; a UsageError where there is none among them, or none may run there."""
+    if options.require_isolation:
+        raise UsageError("--cuda runs kernels outside of the jail, and --require-isolation forbids that")
+    if not any(cuda.is_kernel(answer.exercise) for answer in answers):
+        kernels = ", ".join(id for id, exercise in exercises.registry().items() if cuda.is_kernel(exercise))
+        raise UsageError(f"--cuda: nothing that was selected is a kernel; there are {kernels}")
+    return cuda.find_gpu()
+
+
+def run_and_print(answers, runner, seed, human, style, options, root, on_gpu=None) -> list[ExerciseResult]:
+    """Grade and print each exercise as soon as it is ready, under its chapter's heading; kernels ``on_gpu`` as well,
+    where one is given."""
     where = options.source[0] if options.source else show_path(options.folder or root / "practice")
     if not options.source and not options.folder and not all(is_learners(answer, root) for answer in answers):
         where = ", ".join(options.targets)
@@ -80,7 +97,8 @@ def run_and_print(answers, runner, seed, human, style, options, root) -> list[Ex
     width = max(len(answer.exercise.id) for answer in answers)
     results: list[ExerciseResult] = []
     progress = sys.stderr.isatty() and human.isatty()
-    for result in grade_all(answers, runner, seed):
+    for answer, result in zip(answers, grade_all(answers, runner, seed), strict=True):
+        result = on_gpu.also(answer, result, seed) if on_gpu else result
         if progress:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
         if not results or results[-1].chapter != result.chapter:

@@ -67,8 +67,9 @@ def array_difference(got: Any, want: np.ndarray, place: str) -> Difference | Non
         return Difference(f"{name} has shape {got.shape}; wanted {want.shape}", (row,))
     shape = ("shape", f"{of}{got.shape}, as wanted")
     if got.dtype != want.dtype:
-        row = ("dtype", f"{of}{got.dtype}; wanted {want.dtype}, {DTYPE_RULE}")
-        return Difference(f"{name} has dtype {got.dtype}; wanted {want.dtype}, {DTYPE_RULE}", (shape, row))
+        rule = f", {DTYPE_RULE}" if want.dtype.kind in "fc" else ""
+        row = ("dtype", f"{of}{got.dtype}; wanted {want.dtype}{rule}")
+        return Difference(f"{name} has dtype {got.dtype}; wanted {want.dtype}{rule}", (shape, row))
     if want.dtype.kind not in "fc":
         wrong = got != want
         error = np.abs(got.astype(float) - want.astype(float))

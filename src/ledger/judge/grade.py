@@ -116,11 +116,13 @@ def describe(case: Case, inputs: dict[str, Any], seed: int) -> str:
 
 
 def short(value: Any) -> str:
-    """A value of one word, or a model by the sizes that set its attention apart; nothing for an array."""
+    """A value of one word, a few whole numbers, or a model by the sizes that set its attention apart; nothing for an
+    array."""
     if isinstance(value, Model):
         sizes = {name: getattr(value, name) for name in MODEL_SIZES}
         return f"Model({', '.join(f'{name}={size}' for name, size in sizes.items() if size)})"
-    return f"{value}" if value is None or isinstance(value, bool | int | float | str) else ""
+    few = isinstance(value, tuple) and len(value) <= 8 and all(isinstance(part, int) for part in value)
+    return f"{value}" if few or value is None or isinstance(value, bool | int | float | str) else ""
 
 
 def stopped(exercise: Exercise, case: Case, outcome: Outcome, rows: list) -> CaseResult:

@@ -11,6 +11,7 @@ from typing import Any
 
 import ledger
 from ledger.judge.guard import OUTPUT_BYTES, OutOfTime, Spent, output_limit, within
+from ledger.judge.launchers import launched
 from ledger.judge.load import QUIET, load, own
 from ledger.judge.observe import observe, own_lines
 from ledger.judge.outcome import Call, Job, Outcome, Run
@@ -91,5 +92,6 @@ class Here:
             return [stopped] * len(job.calls), []
         if loaded.outcome is not None:
             return [loaded.outcome] * len(job.calls), loaded.notes
-        outcomes = call_all(loaded.function, job.calls, job.case_seconds, job.total_seconds)
+        function = launched(job.launcher, loaded.function)
+        outcomes = call_all(function, job.calls, job.case_seconds, job.total_seconds)
         return [own(outcome, job.cells) for outcome in outcomes], loaded.notes

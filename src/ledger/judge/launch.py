@@ -8,9 +8,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ledger.judge import sandbox
@@ -47,7 +48,8 @@ class Servers:
 
     ``mode`` is ``fork`` (a warm server that forks), ``cold`` (a new interpreter for each job) or ``auto``: fork on
     Linux, cold elsewhere; the environment variable LEDGER_JUDGE_MODE decides where it is ``auto``. ``extra_hidden``
-    are folders that no answer may read, even where they lie among the libraries. ``layers`` may leave layers out.
+    are folders that no answer may read, even where they lie among the libraries. ``layers`` may leave layers out, and
+    ``variables`` are set in the environment of every process.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Servers:
         mode: str = "auto",
         extra_hidden: Iterable[str | os.PathLike] = (),
         layers: Iterable[str] = sandbox.LAYERS,
+        variables: Mapping[str, str] = MappingProxyType({}),
     ):
         if mode == "auto":
             mode = os.environ.get("LEDGER_JUDGE_MODE") or ("fork" if sys.platform == "linux" else "cold")
@@ -63,6 +66,7 @@ class Servers:
         self.mode = mode
         self._hidden = sandbox.hidden_paths(extra_hidden)
         self._layers = list(layers)
+        self._variables = dict(variables)
         self._running: dict[tuple[str, ...], ForkServer | ColdStart] = {}
         self._closed = False
         self._lock = threading.Lock()
@@ -79,7 +83,7 @@ class Servers:
                 if server:
                     server.close()
                 kind = ForkServer if self.mode == "fork" else ColdStart
-                server = self._running[wanted] = kind(wanted, self._hidden, self._layers)
+                server = self._running[wanted] = kind(wanted, self._hidden, self._layers, self._variables)
             return server
 
     def close(self) -> None:
@@ -116,15 +120,16 @@ def start_process(command: list[str], **how: Any) -> subprocess.Popen:
         ) from None
 
 
-def environment(modules: tuple[str, ...]) -> dict[str, str]:
-    """The environment of a server: nothing of the learner's, and one thread for each numerical library."""
+def environment(modules: tuple[str, ...], variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a server: nothing of the learner's, and one thread for each numerical library; ``variables``
+    come last."""
     threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
     made = dict.fromkeys(threads, "1") | {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "MPLBACKEND": "Agg"}
     made |= {"HOME": "/nonexistent", "TRITON_INTERPRET": "1"}
     kept = ["LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"]
     if "matplotlib" in modules:  # its cache of fonts saves a second of the start
         kept += ["HOME", "MPLCONFIGDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"]
-    return made | {name: os.environ[name] for name in kept if name in os.environ}
+    return made | {name: os.environ[name] for name in kept if name in os.environ} | dict(variables)
 
 
 class ForkServer:
@@ -132,7 +137,7 @@ class ForkServer:
 
     hello_seconds = _HELLO_SECONDS
 
-    def __init__(self, modules: tuple[str, ...], hidden: list[str], layers: list[str]):
+    def __init__(self, modules: tuple[str, ...], hidden: list[str], layers: list[str], variables: Mapping[str, str]):
         self.lost = False
         self._lock = threading.Lock()
         self._ready = False
@@ -142,7 +147,7 @@ class ForkServer:
                 self.process = start_process(
                     interpreter(modules, hidden, layers, control=theirs.fileno()),
                     pass_fds=[theirs.fileno()],
-                    env=environment(modules),
+                    env=environment(modules, variables),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                 )
@@ -208,9 +213,10 @@ class ColdStart:
 
     hello_seconds = _BOOT_SECONDS
 
-    def __init__(self, modules: tuple[str, ...], hidden: list[str], layers: list[str]):
+    def __init__(self, modules: tuple[str, ...], hidden: list[str], layers: list[str], variables: Mapping[str, str]):
         self.lost = False
         self._command = (modules, hidden, layers)
+        self._environment = environment(modules, variables)
         self._lock = threading.Lock()
         self._processes: dict[int, subprocess.Popen] = {}
 
@@ -219,11 +225,11 @@ class ColdStart:
 
     def launch(self, fds: list[int]) -> int:
         """Start a process on the three descriptors of a job, as ``ForkServer.launch`` does."""
-        command, variables = interpreter(*self._command, job=list(fds)), environment(self._command[0])
+        command = interpreter(*self._command, job=list(fds))
         with self._lock:
             if self.lost:
                 raise ServerLost("the judge is closing")
-            process = start_process(command, pass_fds=fds, env=variables, stdout=fds[2], stderr=fds[2])
+            process = start_process(command, pass_fds=fds, env=self._environment, stdout=fds[2], stderr=fds[2])
             self._processes[process.pid] = process
         return process.pid
 

@@ -16,6 +16,7 @@ from ledger.judge import report
 from ledger.judge.grade import calls_of, fresh_seed, grade
 from ledger.judge.guard import output_limit
 from ledger.judge.here import call_all
+from ledger.judge.launchers import launched
 from ledger.judge.observe import lay_out
 from ledger.judge.verdicts import ExerciseResult
 
@@ -78,9 +79,16 @@ def check(id: str, answer: Callable[..., Any], seed: int | None = None) -> float
 def run_here(exercise: exercises.Exercise, answer: Callable[..., Any], seed: int) -> ExerciseResult:
     """Observe every case in this process, within the budgets that hold here, and grade it."""
     start = time.perf_counter()
+    if exercise.needs:
+        from ledger.judge.collect import Submission
+        from ledger.judge.session import what_lacks, without_run
+
+        lacking = what_lacks(exercise)
+        if lacking:
+            return without_run(Submission(exercise), "skipped", lacking)
     calls = calls_of(exercise, seed)
     with output_limit():
-        outcomes = call_all(answer, calls)
+        outcomes = call_all(launched(exercise.launcher, answer), calls)
     return grade(exercise, seed, calls, outcomes, time.perf_counter() - start)
 
 

@@ -28,7 +28,8 @@ _TRACED = 15
 
 _MESSAGE_CHARS = 500
 _NEST = 8
-_LIBRARY_DIRS = tuple({sys.prefix, sys.base_prefix, str(Path(__file__).parent.parent)})
+_PACKAGE = Path(__file__).parents[1]
+_LIBRARY_DIRS = tuple({sys.prefix, sys.base_prefix, str(_PACKAGE), str(_PACKAGE.parents[1] / "kernels")})
 
 
 class TooSlow(BaseException):

@@ -83,7 +83,8 @@ class Job:
     """An answer with the cells above it, and the cases to run on it, in order.
 
     ``count_seconds`` is the time of a further call that counts, and of one that measures beside what the plain call
-    took many times over (``observe.time_for``); neither is part of ``total_seconds``.
+    took many times over (``observe.time_for``); neither is part of ``total_seconds``. ``launcher`` is that of the
+    exercise, and ``needs`` are libraries that its process has imported whatever the cells import.
     """
 
     function: str
@@ -96,6 +97,8 @@ class Job:
     memory_mb: int = 512
     output_bytes: int = 1 << 20
     result_bytes: int = 64 << 20
+    launcher: str = ""
+    needs: tuple[str, ...] = ()
 
 
 @dataclass

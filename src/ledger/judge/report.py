@@ -46,11 +46,13 @@ def points_text(points: float) -> str:
 
 
 def one_line(result: ExerciseResult, style: Style, width: int = 0) -> str:
-    """An exercise as one line: mark, id, points, and the verdict where it is not a pass."""
+    """An exercise as one line: mark, id, points, the verdict where it is not a pass, and the title, or what is lacking
+    where it was skipped."""
     mark = style.verdict(_MARKS.get(result.verdict, "✗"), result.verdict)
     points = f"{points_text(result.points)}/{result.max_points}"
     said = "" if result.verdict == "passed" else style.verdict(result.verdict, result.verdict) + "  "
-    return f"  {mark} {result.id:<{width}}  {points:>6}  {said}{style.dim(result.title)}"
+    told = result.message if result.verdict == "skipped" else result.title
+    return f"  {mark} {result.id:<{width}}  {points:>6}  {said}{style.dim(told)}"
 
 
 def rows_text(rows: Iterable[tuple[str, str]], style: Style, indent: str = "    ") -> list[str]:
@@ -96,8 +98,8 @@ def one_exercise(result: ExerciseResult) -> str:
     style = Style()
     if result.verdict == "passed":
         return "\n".join(success_text(result, style))
-    if result.verdict in ("todo", "missing"):
-        return f"· {result.id}: {result.message}"
+    if result.verdict in ("todo", "missing", "skipped"):
+        return f"· {result.id}: {'skipped: ' * (result.verdict == 'skipped')}{result.message}"
     return "\n".join(failure_text(result, style, in_notebook=True))
 
 

@@ -134,12 +134,12 @@ class Runner:
 
 
 def modules_of(job: Job) -> tuple[str, ...]:
-    """Which of the preloaded modules the cells of ``job`` import, or its arguments are of."""
+    """Which of the preloaded modules the cells of ``job`` import, its arguments are of or its launcher needs."""
     text = "\n".join(cell.source for cell in job.cells)
     torch = sys.modules.get("torch")
     tensors = torch and any(isinstance(value, torch.Tensor) for call in job.calls for value in call.args.values())
     named = (name for name in PRELOADED if re.search(rf"\b(?:import|from)\b[^\n#]*\b{name}\b", text))
-    return (*named, *(["torch"] if tensors else []))
+    return (*named, *job.needs, *(["torch"] if tensors else []))
 
 
 class Worker:
@@ -333,7 +333,8 @@ class Session:
         self._stage = "load"
         self._worker = Worker(launcher, self._output_left, self._printed)
         cells = [[cell.file, cell.source] for cell in self.job.cells]
-        self._worker.send({"function": self.job.function, "cells": cells, **limits_of(self.job)})
+        what = {"function": self.job.function, "launcher": self.job.launcher, "cells": cells}
+        self._worker.send(what | limits_of(self.job))
         self._result.layers = hello(self._worker)
         message = self._loaded()
         try:

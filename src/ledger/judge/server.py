@@ -27,12 +27,16 @@ from typing import Any, NoReturn
 
 import ledger
 from ledger.judge import sandbox, wire
+from ledger.judge.launchers import launched
 from ledger.judge.load import QUIET, load
 from ledger.judge.observe import FURTHER, call_plain, further_calls, raised, watch_tracing
 from ledger.judge.outcome import Call, Cell, Outcome
 
 #: What of the course an answer may import, each with everything below it.
-ALLOWED = ("ledger.count", "ledger.machines", "ledger.models")
+ALLOWED = ("ledger.count", "ledger.machines", "ledger.models", "ledger.setups")
+
+#: What a process of an answer has imported besides, in the same way.
+OWN = ("ledger.judge.launchers",)
 
 #: Libraries that cost more to import than everything else together.
 HEAVY = ("matplotlib", "torch", "triton")
@@ -77,7 +81,7 @@ def preload(modules: list[str]) -> None:
         importlib.import_module(name)
     unwanted = [name for name in HEAVY if name not in sys.modules]
     sys.modules.update(dict.fromkeys(unwanted))  # None there makes an import fail
-    for name in ALLOWED:
+    for name in (*ALLOWED, *OWN):
         module = importlib.import_module(name)
         for found in pkgutil.iter_modules(getattr(module, "__path__", ()), f"{name}."):
             try:
@@ -196,7 +200,7 @@ def serve_job(job: int, reply: int, output: int, ruleset: int | None, layers: tu
     wire.send(REPLY, {"layers": list(held)})
     if "probe" in start:
         probe(sandbox.Targets(**start["probe"]))
-    run_job(start["function"], [Cell(*cell) for cell in start["cells"]], reader)
+    run_job(start["function"], start["launcher"], [Cell(*cell) for cell in start["cells"]], reader)
 
 
 def arrange_descriptors(job: int, reply: int, output: int, ruleset: int | None) -> int | None:
@@ -236,7 +240,7 @@ def _unbuffered(fd: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(io.FileIO(fd, "w", closefd=False), "utf-8", "backslashreplace", write_through=True)
 
 
-def run_job(function: str, cells: list[Cell], reader: wire.FrameReader) -> NoReturn:
+def run_job(function: str, launcher: str, cells: list[Cell], reader: wire.FrameReader) -> NoReturn:
     """Load the cells and answer each call with its outcome."""
     os.environ["HOME"] = "/nonexistent"
     sys.argv[:] = ["answer"]
@@ -250,7 +254,8 @@ def run_job(function: str, cells: list[Cell], reader: wire.FrameReader) -> NoRet
     message = wire.outcome_to_wire(loaded.outcome)[0] if loaded.outcome else None
     wire.send(REPLY, {"outcome": message, "notes": [note[:300] for note in loaded.notes[:20]]})
     kept: dict[int, Call] = {}  # those that will be made again
-    while loaded.function:
+    called = loaded.function and launched(launcher, loaded.function)
+    while called:
         try:
             frame = wire.receive(JOB, reader)
         except EOFError:
@@ -263,7 +268,7 @@ def run_job(function: str, cells: list[Cell], reader: wire.FrameReader) -> NoRet
                     kept[number] = call
             else:
                 call = kept[number]
-            reply = reply_to(number, answer(loaded.function, call, how, frame.message.get("seconds")))
+            reply = reply_to(number, answer(called, call, how, frame.message.get("seconds")))
         except MemoryError:
             reserve.close()
             reply = reply_to(number, Outcome("memory", error="MemoryError"))

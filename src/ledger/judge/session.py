@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib.util import find_spec
 
+from ledger.browser import IN_BROWSER
+from ledger.exercises import Exercise
 from ledger.judge.collect import Submission
 from ledger.judge.grade import calls_of, grade
 from ledger.judge.here import Here
@@ -34,14 +36,15 @@ def grade_all(submissions: Iterable[Submission], runner: Runner | Here, seed: in
 def grade_one(submission: Submission, runner: Runner | Here, seed: int) -> ExerciseResult:
     """Run one answer apart and grade it; the judge's own failure is a verdict of its own."""
     exercise = submission.exercise
-    lacking = [name for name in exercise.needs if not installed(name)]
-    if submission.problem or lacking:
-        verdict = "error" if submission.broken else "missing" if submission.problem else "skipped"
-        return without_run(submission, verdict, submission.problem or f"this needs {', '.join(lacking)}")
+    lacking = what_lacks(exercise)
+    if lacking and not submission.broken:
+        return without_run(submission, "skipped", lacking)
+    if submission.problem:
+        return without_run(submission, "error" if submission.broken else "missing", submission.problem)
     start = time.perf_counter()
     calls = calls_of(exercise, seed)
     try:
-        run = runner.run(Job(exercise.id, submission.cells, tuple(calls)))
+        run = runner.run(job_of(submission, calls))
         result = grade(exercise, seed, calls, run.outcomes, time.perf_counter() - start)
         result.output = run.output
         remarks = [] if result.verdict == "passed" else [*run.notes, *notes_on(submission, run, calls[0])]
@@ -51,6 +54,19 @@ def grade_one(submission: Submission, runner: Runner | Here, seed: int) -> Exerc
         remarks = []
     result.notes, result.where = [*submission.notes, *remarks], submission.where
     return result
+
+
+def job_of(submission: Submission, calls: list[Call]) -> Job:
+    """What the process of an answer is to do."""
+    exercise = submission.exercise
+    return Job(exercise.id, submission.cells, tuple(calls), launcher=exercise.launcher, needs=exercise.needs)
+
+
+def what_lacks(exercise: Exercise) -> str:
+    """Why an exercise cannot be run here, in a sentence; nothing where it can."""
+    lacking = [name for name in exercise.needs if not installed(name)]
+    where = ", which no browser has: open the course on a computer" if IN_BROWSER else ""
+    return f"this needs {' and '.join(lacking)}{where}" if lacking else ""
 
 
 def installed(name: str) -> bool:
@@ -67,7 +83,7 @@ def notes_on(submission: Submission, run: Run, call: Call) -> list[str]:
     with suppress(SyntaxError, ValueError):
         functions = (n for n in ast.walk(ast.parse(submission.cells[-1].source)) if isinstance(n, ast.FunctionDef))
         found = [[arg.arg for arg in f.args.args] for f in functions if f.name == submission.exercise.id]
-        if found and found[-1] != wanted and sorted(found[-1]) == sorted(wanted):
+        if not submission.exercise.launcher and found and found[-1] != wanted and sorted(found[-1]) == sorted(wanted):
             notes.append(f"your parameters are ({', '.join(found[-1])}); the exercise has ({', '.join(wanted)})")
     if run.output.strip() and any(o.kind == "returned" and o.value is None for o in run.outcomes):
         notes.append("your function prints something and returns None: return the result")

@@ -25,7 +25,8 @@ def page_pool(tables: Mapping[str, Sequence[int]], lengths: Sequence[int], num_p
     pitch = page * slot + gap
     left = 1.6
     width = left + max(num_pages * pitch, 4.9)
-    top = 0.35 + row * len(tables)
+    head = 0.28
+    top = 0.1 + head + row * len(tables)
     height = top + 1.25
     alt = f"Block tables of {len(tables)} requests that point into a pool of {num_pages} pages of {page} tokens"
     fig = new_figure(width, height, alt=alt)
@@ -39,8 +40,9 @@ def page_pool(tables: Mapping[str, Sequence[int]], lengths: Sequence[int], num_p
         ax.add_patch(Rectangle((x, y), wide, high, fill=False, edgecolor=color or COLORS["neutral"], linewidth=1.0))
 
     owners = {}
+    ax.text(left, 0.17, "block table: the request's pages, in the order of its tokens", va="center", fontsize=8.5)
     for place, ((name, table), length, color) in enumerate(zip(tables.items(), lengths, REQUEST_COLORS, strict=False)):
-        y = 0.15 + row * place
+        y = 0.05 + head + row * place
         ax.text(left - 0.1, y + 0.13, f"{name}, {length} tokens", ha="right", va="center", fontsize=9)
         for entry, number in enumerate(table):
             box(left + 0.34 * entry, y, 0.3, 0.26, color)
@@ -54,7 +56,7 @@ def page_pool(tables: Mapping[str, Sequence[int]], lengths: Sequence[int], num_p
             if first + at < length:
                 ax.text(x + (at + 0.5) * slot, top + 0.53, f"{first + at}", ha="center", va="center", fontsize=7.5)
         ax.text(x + page * slot / 2, top + 0.27, f"page {number}", ha="center", va="center", fontsize=8.5)
-    told = "numbers in boxes: the token of its request. An empty box may hold anything."
+    told = "numbers in slots: the token of its request. An empty slot may hold anything."
     ax.text(left, top + 0.95, told, va="center", fontsize=8.5, color=COLORS["neutral"])
     return fig
 

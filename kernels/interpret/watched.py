@@ -8,14 +8,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import TracebackType
 
 import numpy as np
 
-from ledger.kernels.gpu.mode import INTERPRETED, torch
+from ledger.kernels.interpret.mode import INTERPRETED, torch
 
 
 class OutOfBoundsError(IndexError):
-    """A kernel reached outside of the tensors that it was launched with; the message names the nearest one."""
+    """A kernel reached outside of the tensors that it was launched with; the message names the one whose pointer led
+    there, and the offsets from its first element."""
 
 
 @dataclass
@@ -36,41 +38,53 @@ def watched() -> Iterator[Mapping[str, Work]]:
     """
     if not INTERPRETED:
         raise RuntimeError("loads and stores are seen in Triton's interpreter alone: set TRITON_INTERPRET=1")
+    from triton.runtime import interpreter
     from triton.runtime.interpreter import GridExecutor, InterpreterBuilder, InterpreterError
 
     works: dict[str, Work] = defaultdict(Work)
     spans: dict[str, tuple[int, int, int]] = {}
+    named: dict[int, str] = {}
     work = Work()
     patched = {
         (GridExecutor, "__call__"): None,
         (GridExecutor, "_init_args_hst"): None,
+        (interpreter, "_implicit_cvt"): None,
         (InterpreterBuilder, "create_masked_load"): None,
         (InterpreterBuilder, "create_masked_store"): None,
         (InterpreterBuilder, "create_dot"): None,
     }
     patched = {(owner, name): getattr(owner, name) for owner, name in patched}
-    call, launch, load, store, dot = patched.values()
+    call, launch, convert, load, store, dot = patched.values()
 
     def watched_call(self, *args, **kwargs):
         try:
             return call(self, *args, **kwargs)
         except InterpreterError as error:
-            # the interpreter wraps an exception once for each function of Triton that it leaves
-            cause = error
-            while isinstance(cause, InterpreterError):
-                cause = cause.__cause__
+            cause = unwrapped(error)
             if isinstance(cause, OutOfBoundsError):
                 raise cause from None
             raise
 
     def watched_launch(self, args, kwargs):
         nonlocal work
-        here, named = launch(self, args, kwargs)
-        tensors = {**dict(zip(self.arg_names, here, strict=False)), **named}
+        here, by_name = launch(self, args, kwargs)
+        arguments = {**dict(zip(self.arg_names, here, strict=False)), **by_name}
+        tensors = {
+            name: value for name, value in arguments.items() if isinstance(value, torch.Tensor) and value.numel()
+        }
         spans.clear()
-        spans.update({name: _span(t) for name, t in tensors.items() if isinstance(t, torch.Tensor) and t.numel()})
+        spans.update({name: _span(tensor) for name, tensor in tensors.items()})
+        named.clear()
+        named.update({id(tensor): name for name, tensor in tensors.items()})
         work = works[self.fn.__name__]
-        return here, named
+        return here, by_name
+
+    def watched_convert(argument):
+        """A pointer's type goes along with everything that is made of the pointer, so it can carry a name."""
+        made = convert(argument)
+        if id(argument) in named:
+            made.handle.dtype.argument = named[id(argument)]
+        return made
 
     def watched_load(self, ptrs, mask, *rest):
         _note(work.loaded, spans, ptrs, mask, "read")
@@ -84,7 +98,7 @@ def watched() -> Iterator[Mapping[str, Work]]:
         work.macs += a.data.size * b.data.shape[-1]
         return dot(self, a, b, *rest)
 
-    watching = watched_call, watched_launch, watched_load, watched_store, watched_dot
+    watching = watched_call, watched_launch, watched_convert, watched_load, watched_store, watched_dot
     for (owner, name), fn in zip(patched, watching, strict=True):
         setattr(owner, name, fn)
     try:
@@ -92,6 +106,25 @@ def watched() -> Iterator[Mapping[str, Work]]:
     finally:
         for (owner, name), fn in patched.items():
             setattr(owner, name, fn)
+
+
+def unwrapped(error: BaseException) -> BaseException:
+    """What a kernel raised, from the ``InterpreterError`` that Triton's interpreter wraps it in once for each function
+    of its own that it leaves; its traceback then goes all the way, through the kernel's own lines."""
+    from triton.runtime.errors import InterpreterError
+
+    steps = []
+    while True:
+        trace = error.__traceback__
+        while trace is not None:
+            steps.append((trace.tb_frame, trace.tb_lasti, trace.tb_lineno))
+            trace = trace.tb_next
+        if not isinstance(error, InterpreterError) or error.__cause__ is None:
+            break
+        error = error.__cause__
+    for step in reversed(steps):
+        trace = TracebackType(trace, *step)
+    return error.with_traceback(trace)
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int, int]:
@@ -102,7 +135,8 @@ def _span(tensor: torch.Tensor) -> tuple[int, int, int]:
 
 
 def _note(counter: Counter[str], spans: Mapping[str, tuple[int, int, int]], ptrs, mask, verb: str) -> None:
-    addresses = np.broadcast_to(ptrs.data, mask.data.shape)[mask.data].astype(np.int64).ravel()
+    # a mask that a scalar went into holds integers
+    addresses = np.broadcast_to(ptrs.data, mask.data.shape)[mask.data.astype(bool)].astype(np.int64)
     width = ptrs.get_element_ty().primitive_bitwidth // 8
     left = np.ones(len(addresses), bool)
     for name, (first, behind, _) in spans.items():
@@ -111,11 +145,18 @@ def _note(counter: Counter[str], spans: Mapping[str, tuple[int, int, int]], ptrs
             counter[name] += width * int(inside.sum())
             left &= ~inside
     if left.any():
-        address = int(addresses[left][0])
-        nearest = min(spans.values(), key=lambda span: min(abs(address - end) for end in span[:2]))
-        overlapping = (item for item in spans.items() if item[1][0] < nearest[1] and nearest[0] < item[1][1])
-        name, (first, behind, size) = next(overlapping)
+        addresses = addresses[left]
+        name = getattr(ptrs.dtype, "argument", None) or _nearest(spans, int(addresses[0]))
+        first, behind, size = spans[name]
+        offset, *further = ((addresses - first) // size).tolist()
+        then = f" (then {', '.join(map(str, further[:3]))}{' …' * (len(further) > 3)})" if further else ""
         raise OutOfBoundsError(
-            f"the kernel {verb} {int(left.sum())} elements outside of its tensors, the first at offset "
-            f"{(address - first) // size} of {name}, which has {(behind - first) // size}: mask the access"
+            f"the kernel {verb} {len(addresses)} elements outside of its tensors, the first at offset {offset} of "
+            f"{name}, which has {(behind - first) // size}: mask the access{then}"
         )
+
+
+def _nearest(spans: Mapping[str, tuple[int, int, int]], address: int) -> str:
+    """Of the tensors that overlap the one nearest to an address the first, for a pointer that came from none."""
+    nearest = min(spans.values(), key=lambda span: min(abs(address - end) for end in span[:2]))
+    return next(name for name, span in spans.items() if span[0] < nearest[1] and nearest[0] < span[1])

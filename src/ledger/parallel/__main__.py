@@ -1,0 +1,28 @@
+"""``python -m ledger.parallel`` checks the layers on local processes of its own; ``torchrun --nproc-per-node 4 -m
+ledger.parallel`` on those that torchrun starts."""
+
+import argparse
+import os
+
+from ledger.parallel import distributed, launch, steps
+
+
+def main() -> None:
+    """Run every step and print what rank 0 found; an error of any rank ends it."""
+    parser = argparse.ArgumentParser(prog="python -m ledger.parallel", description=__doc__)
+    parser.add_argument("--ranks", type=int, default=4, help="processes to start, where torchrun has not (4)")
+    parser.add_argument("--backend", choices=("gloo", "nccl"), default="gloo", help="nccl needs a GPU for each rank")
+    parser.add_argument("--seconds", type=float, default=60.0, help="time until a rank that does not come is given up")
+    asked = parser.parse_args()
+    if "RANK" in os.environ:
+        with distributed.joined(asked.backend, asked.seconds) as world:
+            rank, size, lines = world.rank, world.size, steps.check_all(world)
+    else:
+        lines = launch.run(steps.check_all, asked.ranks, backend=asked.backend, seconds=asked.seconds)[0]
+        rank, size = 0, asked.ranks
+    if rank == 0:
+        print(f"{size} ranks on {asked.backend}", *lines, sep="\n")
+
+
+if __name__ == "__main__":
+    main()
