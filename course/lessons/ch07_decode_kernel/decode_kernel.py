@@ -9,8 +9,8 @@
 # %% [markdown]
 # # 7 A decode kernel
 #
-# Six lessons counted what decode has to multiply and to read. NumPy did it one array after the other. A GPU does it in
-# one kernel that reads the cache once and never writes a score to memory.
+# Six lessons counted what decode has to multiply and to read, one array after the other. A GPU does it in one kernel that
+# reads the cache once and never writes a score to memory.
 #
 # **The question:** how fast can one decode step be, and what must a kernel do to come near?
 
@@ -83,15 +83,15 @@ scores = rows * C * 4
 print(f"\nthe scores, if they were written in float32: {scores / 1e6:,.0f} MB, and read again as often")
 
 # %% [markdown]
-# The entries are everything. What a kernel may not do is plain from here: fetch them from memory more than once, or let
-# a score out of the chip.
+# The entries are everything. So a kernel may not fetch them from memory more than once, and may not let a score out of
+# the chip.
 
 # %% [markdown]
 # ## Why does one tile of latents serve all heads?
 #
-# In MHA a head meets its own keys. A cached byte then has one user, and nothing is gained by putting heads together. In
-# MLA, after the absorb, all heads meet the same entries (lesson 2). A *tile*, a handful of entries that was brought
-# onto the chip, can serve all of them, and it serves each twice: as keys, and as values.
+# In MHA a head meets its own keys, so a cached byte has one user. In MLA, after the absorb, all heads meet the same
+# entries (lesson 2). A *tile*, a handful of entries that was brought onto the chip, can serve all of them, and each
+# twice: as keys, and as values.
 #
 # A GPU has many processors (an H200 has 132 *multiprocessors*). A *program* is one piece of the kernel's work on one of
 # them. *acc* is the sum of weighted latents that it keeps for each head.
@@ -210,12 +210,12 @@ for kernel in ("FlashAttention 3", "TensorRT-LLM"):
     print(f"{'×':>13} {some / few:.2f} {'×':>9} {many / some:.2f}")
 
 # %% [markdown]
-# 64 heads cost nearly what 16 do, 2 to 4 % more, so both wait for memory. From there to 128 heads it is ×1.69, and
-# ×1.59 with the kernel that had no part in the prediction. The datasheet promises ×1.17, the lower ridge ×1.75: both
-# are nearer to the latter. **Near a ridge, neither bound is tight.**
+# 64 heads cost nearly what 16 do, 2 to 4 % more, so both wait for memory. To 128 heads it is ×1.69 from there, and ×1.59
+# with the kernel that had no part in the prediction. Both are nearer to the lower ridge's ×1.75 than to the datasheet's
+# ×1.17. **Near a ridge, neither bound is tight.**
 #
-# So hold three numbers side by side, always: what the datasheet allows, what kernels reach, what was measured. Here
-# they are for contexts from 1,024 tokens (the lowest dot of a column) to 131,072.
+# So hold three numbers side by side, always: what the datasheet allows, what kernels reach, what was measured. Here for
+# contexts from 1,024 tokens (the lowest dot of a column) to 131,072:
 
 # %%
 import numpy as np
@@ -268,9 +268,8 @@ for heads in (16, 32, 64, 128):
     print()
 
 # %% [markdown]
-# With 16 heads three drafts are free. With 128 heads each costs what the first token cost. So the answer to
-# "does MTP make attention cheaper?" is a matter of how many heads a GPU has, before anything is said about how many
-# guesses are right.
+# With 16 heads three drafts are free. With 128 heads each costs what the first token cost. So "does MTP make attention
+# cheaper?" is a matter of how many heads a GPU has, before it is one of how many guesses are right.
 
 # %% [markdown]
 # ## How can a softmax be done block by block?
@@ -345,15 +344,14 @@ for block in (8, 32, 64, 256, 1024):
     print(f"{block:5} {counts.macs:17,} {counts.macs / products - 1:15.2%} {error:10.1e}")
 
 # %% [markdown]
-# Larger tiles rescale less often, and the result does not depend on the tile. What limits a tile is room. On a GPU it
-# must lie in the *shared memory* of a multiprocessor, along with what is loaded for the next one.
+# Larger tiles rescale less often, and the result does not depend on the tile. What limits a tile is room: it must lie in
+# the *shared memory* of a multiprocessor, along with what is loaded for the next one.
 
 # %% [markdown]
 # ## Why must the maximum be the running one?
 #
-# Somebody writes `m_new = scores.max(axis=1)`, the maximum of the block alone. The algebra still holds: $e^{m - m'}$
-# corrects in either direction. It even passes tests on random numbers. Try two inputs: random scores, and scores that
-# fall from 800 to −800 along the cache.
+# Somebody takes the maximum of the block alone. The algebra still holds: $e^{m - m'}$ corrects in either direction. Try
+# two inputs: random scores, and scores that fall from 800 to −800 along the cache.
 
 # %%
 falling_q, falling = np.zeros_like(q), entries.copy()
@@ -369,11 +367,9 @@ for name, (queries, cache) in inputs.items():
         print(f"{name:8} {which:9} relative error {wrong:8.1e}, lse {lse[0]:8.2f}")
 
 # %% [markdown]
-# The running maximum never falls, so old − new is never positive and the factor is at most 1. The block's own maximum
-# may fall, and where it falls by more than 88 the factor is infinite in float32. Random scores never fall that far.
-# Nothing forbids it to real ones.
-#
-# The lesson for testing: a bug in the softmax needs an input that was made for it.
+# The running maximum never falls, so the factor is at most 1. The block's own may fall, and where it falls by more than
+# 88 the factor is infinite in float32. Random scores never fall that far. Nothing forbids it to real ones: a bug in the
+# softmax needs an input that was made for it.
 
 # %% [markdown]
 # ## Why split a request's cache?
@@ -392,8 +388,8 @@ for batch, heads in ((1, 16), (1, 128), (8, 16), (64, 16), (64, 128)):
 
 # %% [markdown]
 # One request of 16 heads is read by one multiprocessor, while 131 wait. Even 64 such requests leave half of them idle.
-# The cure is **split-KV**: cut the request's tokens into parts, let a program read each, and merge what they found. Each
-# part is attention over some of the tokens, with its own output and log-sum-exp, as in chapter 3.
+# The cure is **split-KV**: cut the request's tokens into parts, let a program read each, and merge the parts by their
+# log-sum-exp, as in chapter 3.
 
 # %%
 from ledger.reference.kernels import split_plan
@@ -443,8 +439,8 @@ print(
 # %% [markdown]
 # ## Where is a token in memory?
 #
-# An engine cannot give each request a long array of its own, because it does not know how long the answer will be. So
-# the cache is a pool of **pages** of, say, 64 tokens, and a request has a **block table**, the list of its pages.
+# An engine does not know how long an answer will be, so a request has no long array of its own. The cache is a pool of
+# **pages** of, say, 64 tokens, and a request has a **block table**, the list of its pages.
 
 # %%
 from ledger.widgets import roofline as pictures
@@ -506,7 +502,7 @@ print("a masked load:  ", weights @ np.where(m_token[:, None], tile, 0.0))
 
 # %% [markdown]
 # So the *load* is masked: an element that is not wanted is never fetched, and counts as 0. The same holds for the block
-# table, whose unused entries may point anywhere. The course's tests fill all of that with NaN and absurd numbers.
+# table, whose unused entries may point anywhere.
 
 # %% [markdown]
 # ## What does the kernel look like?
@@ -638,7 +634,7 @@ else:
 # | NaN wherever no token is | loads without a mask |
 #
 # An element passes, as in FlashMLA's own tests, if it is off by less than 0.0008 or by 2.01/128 of itself, about two
-# steps of bf16. All together may differ by a cosine difference of $5\cdot10^{-6}$. The last two rows are in every batch.
+# steps of bf16. The last two rows are in every batch.
 
 
 # %% tags=["no-browser"]
@@ -764,8 +760,7 @@ for run in recorded:
 # %% [markdown]
 # ## What happens when you turn the knobs?
 #
-# Left: a machine's roofline and where decode stands on it. Right: the least time, with one to five new tokens a
-# request. Three things to try:
+# Left: a machine's roofline and where decode stands on it. Right: the least time with one to five new tokens. Try:
 #
 # * With 16 heads, how many new tokens are free? And as kernels reach it (the last GPU in the list)?
 # * Take 128 heads, and change bf16_mla to fp8_ds_mla. What happens to the time, and what to the dashed lines?
@@ -794,9 +789,8 @@ pictures.RooflineExplorer().show()
 #
 # *"All heads read the same latents, so a kernel loads a tile of them once and lets all heads use it, as keys and as
 # values. With 16 heads that is 30 FLOP a byte, and the GPU waits for memory; with 128 it is 242, and it waits for the
-# tensor cores. Where that changes is the machine's ridge: 109 heads by an H200's datasheet, 73 by what kernels reach.
-# The softmax runs along, with a running maximum. One long request is split so that all multiprocessors read, and the
-# parts are merged by log-sum-exp."*
+# tensor cores. The border is the machine's ridge: 109 heads by an H200's datasheet, 73 by what kernels reach. The softmax
+# keeps a running maximum. One long request is split among all multiprocessors, and merged by log-sum-exp."*
 
 # %% [markdown]
 # ## Summary
@@ -809,7 +803,6 @@ pictures.RooflineExplorer().show()
 # * Online softmax: keep $m$, $l$, acc; rescale by $e^{m-m'}$. The maximum must be the running one.
 # * Split-KV puts all multiprocessors on one request. The merge is exact, and costs the partial results' traffic.
 # * Pages: table[t div p], t mod p, strides, in 64 bits. Mask the loads; what is behind the end may be NaN.
-# * Triton's interpreter checks a kernel's logic without a GPU, if products are done in float32.
 
 # %% [markdown]
 # ## Exercises to do next
