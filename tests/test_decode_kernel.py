@@ -9,6 +9,7 @@ import pytest
 
 from ledger import exercises
 from ledger.judge.notebook import run_here
+from ledger.kernels import listing
 from ledger.kernels.loops import mla_decode_paged
 from ledger.machines import machine
 from ledger.reference import kernels, values
@@ -206,3 +207,62 @@ def test_the_cases_of_the_bound_lie_on_both_sides_of_the_ridge():
 def test_the_reference_bound_refuses_a_dtype_and_names_the_choices():
     with pytest.raises(ValueError, match="bf16, fp16, fp32"):
         reference("roofline_seconds")(1, 1, machine("A100"), "fp8")
+
+
+# What the lesson reads and tries
+
+
+def test_a_listing_numbers_its_marks_and_is_the_kernels_own_text():
+    text = listing.listing("gpu/mla_decode.py", "shared_tile", ["seen =", "m_safe ="])
+    lines = text.splitlines()
+    assert [line[:3] for line in lines if line[:3].strip()] == ["1  ", "2  "]
+    assert next(line for line in lines if line.startswith("2")).lstrip("2 ").startswith("m_safe =")
+    assert max(map(len, lines)) <= listing.WIDTH + 3
+    source = (ROOT / "kernels/gpu/mla_decode.py").read_text(encoding="utf-8")
+    body = source.split("def shared_tile(")[1].split("\n@triton.jit")[0].split('"""')[2]
+    assert "".join(line[3:] for line in lines).replace(" ", "") == "".join(body.split("\n")).replace(" ", "")
+
+
+@pytest.mark.parametrize(("kernel", "mark"), [("half_tile", "seen ="), ("shared_tile", "no such line")])
+def test_a_listing_refuses_what_is_not_there(kernel, mark):
+    with pytest.raises(ValueError, match=kernel):
+        listing.listing("gpu/mla_decode.py", kernel, [mark])
+
+
+@pytest.fixture
+def trial():
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    from ledger.kernels.gpu import trial
+
+    return trial
+
+
+def test_a_trial_takes_the_kernel_and_none_of_its_mistakes(trial, monkeypatch):
+    batch, scale = trial.make_batch([70, 0, 64], 3, new_tokens=2), 0.135
+    assert 0 < trial.error(batch, scale) < 0.01
+    right = trial.mla_decode(*batch, scale)
+    out, lse = right.out.float(), right.lse
+    mistakes = [
+        ("an element is off", (out + 0.1, lse)),
+        ("an element is off by nan", (out * float("nan"), lse)),
+        ("an lse is −∞", (out, lse.nan_to_num(neginf=0.0))),
+        ("an lse is off", (out, lse + 0.01)),
+    ]
+    for message, given in mistakes:
+        monkeypatch.setattr(trial, "mla_decode", lambda *_, given=given: given)
+        with pytest.raises(AssertionError, match=message):
+            trial.error(batch, scale)
+
+
+def test_a_trial_poisons_what_is_unused_and_its_falling_scores_fall(trial):
+    batch = trial.make_batch([70, 0, 64], 3)
+    pages = batch.cache.entries().isfinite().all(dim=-1).sum(dim=1).tolist()
+    assert sorted(pages) == [0, 0, 6, 64, 64]
+    assert batch.block_table.ne(trial.NOWHERE).sum(dim=1).tolist() == [2, 0, 1]
+    falling = trial.falling_batch(3, scale=0.25)
+    entries = falling.cache.entries()[falling.block_table[0, :8].long()].flatten(0, 1)
+    scores = 0.25 * (falling.queries[0, 0].double() @ entries.double().cpu().T.to(falling.queries.device))
+    assert (scores[0, 0].item(), scores[0, -1].item()) == (800, -800)
+    assert (scores.diff(dim=-1) <= 0).all()
+    assert trial.error(falling, 0.25) < 0.01

@@ -23,8 +23,23 @@ PRODUCTS = {
     "value_up",
     "expand",
     "attend",
+    "index_scores",
+    "sparse_mla_decode",
+    "sparse_mla_decode, FP8",
+    "block_scores",
+    "attend_group",
+    "attend_group, range",
 }
-OTHERS = {"write_cache", "write_cache, FP8", "one_head", "combine"}
+OTHERS = {
+    "write_cache",
+    "write_cache, FP8",
+    "one_head",
+    "combine",
+    "count_digits",
+    "pick_top",
+    "compress",
+    "pick_blocks",
+}
 #: What multiplies matrices on each target. On a T4 this Triton unrolls a product into multiply-adds.
 INSTRUCTIONS = {"sm_75": {""}, "sm_80": {"mma"}, "sm_90": {"mma", "wgmma"}, "gfx942": {"mfma"}}
 
@@ -61,7 +76,7 @@ def test_what_is_no_product_uses_none(rows, target, kernel):
     assert rows[target, kernel].matrix == ""
 
 
-@pytest.mark.parametrize("kernel", ["shared_tile, many rows", "expand", "attend"])
+@pytest.mark.parametrize("kernel", ["shared_tile, many rows", "expand", "attend", "index_scores", "sparse_mla_decode"])
 def test_blocks_of_64_rows_use_a_warp_groups_instruction(rows, kernel):
     assert rows["sm_90", kernel].matrix == "wgmma"
 

@@ -264,7 +264,7 @@ KINDS = ["normal", "ties", "flat", "zeros", "rectified", "close", "infinite", "a
 
 
 @pytest.mark.parametrize(("new_tokens", "lengths", "width", "topk", "kind"), [
-    *((2, [200, 65], 201, 64, kind) for kind in KINDS),
+    *((2, [150, 50], 151, 48, kind) for kind in KINDS),
     (1, [0, 1, 63, 64], 64, 64, "ties"), (1, [400], 400, 399, "ties"), (1, [90], 128, 1, "ties"),
 ])  # fmt: skip
 def test_the_largest_scores_are_selected(monkeypatch, new_tokens, lengths, width, topk, kind):
@@ -272,7 +272,7 @@ def test_the_largest_scores_are_selected(monkeypatch, new_tokens, lengths, width
     scores = tensor(hard(kind, np.random.default_rng(4), len(lengths), new_tokens, width))
     for request, new, seen in rows_of(lengths, new_tokens):
         scores[request, new, seen:] = float("nan")
-    assert_selected(strided(scores), ints(lengths), topk)
+    assert_selected(strided(scores), ints(lengths), topk, num_parts=1)
 
 
 @pytest.mark.parametrize("length", [2046, 2047, 2048, 2049, 5000])
@@ -288,11 +288,11 @@ def test_2048_of_128k(kind):
     assert_selected(scores, ints([131_072]), 2048, num_parts=1)
 
 
-@pytest.mark.parametrize("num_parts", [1, 3, 8])
+@pytest.mark.parametrize("num_parts", [2, 3, 8])
 def test_parts_do_not_change_the_selection(monkeypatch, num_parts):
     monkeypatch.setattr(sparse, "select_blocks", lambda: dict(BLOCK_T=64, num_warps=4))
-    scores = tensor(hard("ties", np.random.default_rng(7), 2, 1, 520))
-    assert_selected(scores, ints([520, 70]), 65, num_parts=num_parts)
+    scores = tensor(hard("ties", np.random.default_rng(7), 1, 1, 330))
+    assert_selected(scores, ints([330]), 65, num_parts=num_parts)
 
 
 def test_a_selection_of_nothing():
@@ -329,9 +329,19 @@ def decoded(b: Batch, indices: torch.Tensor, scale=SCALE) -> tuple[np.ndarray, n
     return out, lse
 
 
-@pytest.mark.parametrize(("dtype", "fp8"), [(F32, False), (F16, False), (BF16, False), (BF16, True), (F32, True)])
-@pytest.mark.parametrize(("new_tokens", "heads", "lengths", "topk"), [
-    (1, 16, [0, 1, 63, 200], 64), (2, 3, [140, 20], 33), (1, 63, [140], 70), (4, 1, [2, 65], 16), (1, 128, [129], 17),
+#: new tokens, heads, lengths, topk
+LISTED = [
+    (1, 16, [0, 1, 63, 200], 64),
+    (2, 3, [140, 20], 33),
+    (1, 63, [140], 70),
+    (4, 1, [2, 65], 16),
+    (1, 128, [129], 17),
+]
+
+
+@pytest.mark.parametrize(("new_tokens", "heads", "lengths", "topk", "dtype", "fp8"), [
+    *((*case, BF16, fp8) for case in LISTED for fp8 in (False, True)),
+    *((*case, F32, False) for case in LISTED[:2]), (*LISTED[1], F32, True), (*LISTED[3], F16, False),
 ])  # fmt: skip
 def test_decode_attends_to_the_listed_tokens(new_tokens, heads, lengths, topk, dtype, fp8):
     b = batch(new_tokens, heads, lengths, 132 if fp8 else 40, 24, dtype=dtype, fp8=fp8)
@@ -350,8 +360,8 @@ def test_decode_at_a_models_widths(fp8):
 @pytest.mark.parametrize("fp8", [False, True])
 @pytest.mark.parametrize("page", [1, 2, 53, 61, 64])
 def test_pages_of_any_size(page, fp8):
-    b = batch(2, 3, [0, 1, 63, 125], 128, 16, page=page, fp8=fp8)
-    indices = lists([0, 1, 63, 125], 2, 40, np.random.default_rng(10))
+    b = batch(1, 3, [0, 63, 125], 128, 16, page=page, fp8=fp8)
+    indices = lists([0, 63, 125], 1, 40, np.random.default_rng(10))
     assert_decoded(decode(b, indices), decoded(b, indices), F32)
 
 
@@ -367,7 +377,7 @@ def test_permuted_pages_give_the_same_bits(fp8):
 
 @pytest.mark.parametrize(("length", "topk", "fp8"), [(2046, 2048, False), (300, 300, False), (130, 1000, True)])
 def test_all_tokens_are_dense_attention(large_blocks, length, topk, fp8):
-    b = batch(1, 16, [length, length - 1], 128, 16, fp8=fp8)
+    b = batch(1, 3, [length, length - 1], 128, 16, fp8=fp8)
     scores = tensor(np.random.default_rng(12).standard_normal((2, 1, length)))
     indices = gpu.select_topk(scores, b.lengths, topk)
     got = decode(b, indices)
@@ -833,7 +843,7 @@ def right_scores() -> None:
 
 def right_selection() -> None:
     rng = np.random.default_rng(18)
-    for kind, topk in (("ties", 16), ("zeros", 70), ("any", 30)):
+    for kind, topk in (("zeros", 40), ("any", 30)):
         scores = tensor(hard(kind, rng, 2, 1, 100))
         scores[1, :, 20:] = float("nan")
         assert_selected(scores, ints([100, 20]), topk)
@@ -883,6 +893,7 @@ def right_nsa() -> None:
     ("nsa", right_nsa, "", "m_token = i_token < begin + stop", "m_token = i_token < behind + 1"),
 ])  # fmt: skip
 @only_interpreted
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_wrong_kernel_is_found(monkeypatch, tmp_path, root, file, right, kernels, old, new):
     text = (root / "kernels" / "gpu" / f"{file}.py").read_text()
     assert text.count(old) == 1
@@ -897,7 +908,7 @@ def test_a_wrong_kernel_is_found(monkeypatch, tmp_path, root, file, right, kerne
         monkeypatch.setattr(sparse, name, getattr(mutant, kernel))
     monkeypatch.setattr(sparse, "decode_blocks", lambda *_: Blocks(16, 16, 4, 1))
     monkeypatch.setattr(sparse, "select_blocks", lambda: dict(BLOCK_T=64, num_warps=4))
-    with watched(), np.errstate(all="ignore"), pytest.raises((AssertionError, OutOfBoundsError)):
+    with watched(), pytest.raises((AssertionError, OutOfBoundsError)):
         right()
 
 
@@ -983,7 +994,7 @@ def test_in_float64_the_twin_over_all_tokens_is_dense_attention(topk):
         np.testing.assert_allclose(got, right, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
 def test_the_nsa_twins_are_the_kernels(dtype):
     new_tokens, heads, groups, lengths, value, num_splits = 2, 6, 2, [0, 31, 150], 20, 3
     b = grouped(new_tokens, heads, groups, lengths, value=value, dtype=dtype)

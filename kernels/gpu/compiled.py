@@ -113,11 +113,11 @@ def configurations(target: str) -> dict[str, tuple]:
         "pick_top": (pick_top, ranked, rank),
         "sparse_mla_decode": (sparse_mla_decode, partial, entry | dict(FP8=False) | many),
         "sparse_mla_decode, FP8": (sparse_mla_decode, partial | fp8, entry | dict(FP8=True) | codes),
-        "nsa compress": (nsa.compress, lists, dict(DIM=192, BLOCK=32, STRIDE=16, BLOCK_L=32, BLOCK_D=256)),
-        "nsa block_scores": (nsa.block_scores, chosen, overlapped | blocks["block_scores"]),
-        "nsa pick_blocks": (nsa.pick_blocks, chosen, dict(COUNT=16, BLOCK_J=2048)),
-        "nsa attend_group": (nsa.attend_group, partial | chosen, grouped | dict(SELECTED=64) | blocks["attend_group"]),
-        "nsa attend_group, range": (
+        "compress": (nsa.compress, lists, dict(DIM=192, BLOCK=32, STRIDE=16, BLOCK_L=32, BLOCK_D=256)),
+        "block_scores": (nsa.block_scores, chosen, overlapped | blocks["block_scores"]),
+        "pick_blocks": (nsa.pick_blocks, chosen, dict(COUNT=16, BLOCK_J=2048)),
+        "attend_group": (nsa.attend_group, partial | chosen, grouped | dict(SELECTED=64) | blocks["attend_group"]),
+        "attend_group, range": (
             nsa.attend_group,
             partial | chosen,
             grouped | dict(SELECTED=0) | blocks["attend_group"],

@@ -162,7 +162,7 @@ for heads in (1, 8, 16, 32, 64, 128):
 # %% [markdown]
 # With 16 heads, a GPU's share of DeepSeek-V3 in a group of eight, decode does 30 FLOP a byte. With 128, which is how
 # DeepSeek serves it, it does 242. **The same kernel on the same GPU changes its nature with the number of heads.** From 1
-# head to 64 the time does not move: what the heads do is free while memory sets the pace.
+# head to 64 the bf16 time does not move: what the heads do is free while memory sets the pace.
 #
 # (Only bytes from off the chip count. Where two programs read a tile, the second finds it in the second-level cache, L2,
 # which all processors share.)
@@ -219,11 +219,9 @@ for kernel in ("FlashAttention 3", "TensorRT-LLM"):
 
 # %%
 import numpy as np
-from ledger.widgets.base import log_axes, new_figure
+from ledger.widgets.base import log_axes, new_figure, plain_ticks
 
-fig = new_figure(
-    8.4, 4.0, alt="Two rooflines of an H200 with published rates of 16, 64 and 128 heads below them"
-)
+fig = new_figure(8.4, 4.0, alt="Two rooflines of an H200, published rates of 16 to 128 heads below them")
 ax = fig.subplots()
 x = np.geomspace(15, 600, 500)
 for m, line in ((h200, "-"), (reached, "--")):
@@ -422,12 +420,9 @@ def split_seconds(num_splits, heads, cached):
 for n in (1, 66, 132, 133, 264):
     print(f"{n:3} parts {1e6 * split_seconds(n, 16, C):10,.1f} µs")
 seconds = decode_h200("FlashAttention 3", 16, 1)
-print(
-    f"published: {1e6 * seconds[C]:.1f} µs for {C:,} tokens, {1e6 * seconds[1024]:.1f} for 1,024", end="; "
-)
-print(
-    f"memory's bound {1e6 * C * entry / h200.bandwidth:.1f} and {1e6 * 1024 * entry / h200.bandwidth:.2f}"
-)
+print(f"published: {1e6 * seconds[C]:.1f} µs for {C:,} tokens, {1e6 * seconds[1024]:.1f} for 1,024")
+bound = entry / h200.bandwidth
+print(f"memory's bound: {1e6 * C * bound:.1f} µs and {1e6 * 1024 * bound:.2f}")
 
 # %% [markdown]
 # The time falls until every multiprocessor has a part. One part more starts a wave that is almost empty. Twice as many
@@ -562,11 +557,11 @@ print(listing("gpu/mla_decode.py", "shared_tile", [*noted, "m_safe =", "empty ="
 #    16 heads of one token, or 4 heads of 4 tokens, share a tile. `m_row` masks rows that do not exist.
 # 2. The causal order: the last new token sees the whole length, the one before it one less.
 # 3. The tokens of this split. `part_of` is the plan of your exercise.
-# 4. Queries are loaded once. `DOT` is the products' dtype: on a GPU that of the queries, in the interpreter float32, for
-#    NumPy has no bf16, and its products of such numbers would be garbage: 16 bits taken for integers.
+# 4. Queries are loaded once. `DOT` is the products' dtype: on a GPU that of the queries, in the interpreter float32. NumPy
+#    has no bf16, and would multiply the numbers' 16 bits as integers.
 # 5. The two traps: int64 before the strides, and a mask on each load.
 # 6. Latents and rope are two loads, since 576 is no power of two. `b_latent` is loaded once and used by all rows, twice:
-#    for the scores and for acc.
+#    for the scores and for acc. (`load_latents` reads FP8 codes too.)
 # 7. `m_safe` is for a row that has seen only scores of −∞ so far: −∞ − (−∞) would be NaN.
 # 8. A split that has seen nothing writes 0 and a log-sum-exp of −∞, which weighs nothing in the merge.
 #
@@ -586,9 +581,8 @@ if gpu is not None:
     lengths, heads = ([300, 77], 16) if gpu.INTERPRETED else ([4096, 4000], 128)
     error = trial.error(trial.make_batch(lengths, heads), scale)
     how = "interpreted" if gpu.INTERPRETED else f"on {torch.cuda.get_device_name()}"
-    print(
-        f"Triton, {how}: {heads} heads, lengths {lengths}, largest error {error:.1e} of the largest element"
-    )
+    print(f"Triton, {how}: {heads} heads, lengths {lengths}:", end=" ")
+    print(f"largest error {error:.1e} of the largest element")
 
 # %% [markdown]
 # ## Does it read what you predicted?
@@ -726,6 +720,7 @@ least = [1e3 * bounds[h] for h in steps]
 ax.plot(steps, least, "--", color=COLORS["ink"], label="bound, each entry read once")
 ax.set(xscale="log", yscale="log", xlabel="heads", ylabel="ms")
 ax.set_xticks(steps, [str(h) for h in steps])
+plain_ticks(ax.yaxis)
 ax.minorticks_off()
 ax.set_title(f"Decode over {cached:,} cached tokens, float32, one core", fontsize=10.5)
 ax.legend()

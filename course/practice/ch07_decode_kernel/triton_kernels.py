@@ -23,8 +23,8 @@
 # * Outputs hold NaN before the launch. So does all memory that belongs to nobody: what lies between two heads, unused
 #   pages, the rest of a page behind the last token.
 #
-# Where you have a GPU, `python judge.py 7 --cuda` compiles your kernels as well and runs them on the same
-# cases there. (Such a run is not jailed: it needs a compiler and files of its own.)
+# Where you have a GPU, `python judge.py 7 --cuda` compiles your kernels as well and runs them on the same cases there.
+# (Such a run is not jailed: it needs a compiler and files of its own.)
 #
 # What both kernels share:
 #
@@ -124,8 +124,8 @@ check("absorb_heads_kernel", absorb_heads_kernel)
 # through all its tokens, `BLOCK_T` at a time, with the online softmax of practice 7. Your part is one turn of the loop:
 #
 # 1. **load tile**: the latents (BLOCK_T, BLOCK_C) and the rope keys (BLOCK_T, BLOCK_R) of the next tokens, where the
-#    block table says that they lie. Token $t$ is slot $t \bmod$ `page_size` of the page whose number is entry
-#    $\lfloor t/$`page_size`$\rfloor$ of the request's row in the block table.
+#    block table says that they lie. Token `t` is slot `t % page_size` of a page, and entry `t // page_size` of the
+#    request's row in the block table is that page's number.
 # 2. **scores** (BLOCK_H, BLOCK_T): queries times entries, latent and rope, times `scale`; −∞ for a token that is not
 #    there.
 # 3. **new maximum**, 4. **rescale**, 5. **accumulate** what is mixed: the latents of the same tile.

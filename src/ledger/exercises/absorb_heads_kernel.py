@@ -91,6 +91,7 @@ EXERCISE = Exercise(
     oracle=oracle,
     returns=("queries", "bytes of w_kc loaded"),
     needs=("torch", "triton"),
+    case_seconds=6.0,  # twenty times what the slowest takes
     launcher="kernels.absorb_heads",
     cases=(
         Case(

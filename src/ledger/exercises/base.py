@@ -101,7 +101,8 @@ class Exercise:
     names the parts of a result that is a tuple; ``may_share`` allows it to lie in its input's memory; ``needs`` are
     libraries without which the exercise is skipped. A float result may differ from the right one by ``absolute`` beside
     what rounding allows: for results near 0 that right answers reach by cancelling. ``launcher`` says how an answer is
-    run that is not simply called with a case's inputs, which are then not its parameters (``ledger.judge.launchers``).
+    run that is not simply called with a case's inputs, which are then not its parameters (``ledger.judge.launchers``);
+    ``case_seconds`` is what one case may take.
     """
 
     id: str
@@ -125,6 +126,7 @@ class Exercise:
     needs: tuple[str, ...] = ()
     absolute: float = 0.0
     launcher: str = ""
+    case_seconds: float = 2.0
 
     def case(self, name: str) -> Case:
         """The case called ``name``; a ValueError names the choices."""

@@ -212,6 +212,7 @@ EXERCISE = Exercise(
     oracle=oracle,
     returns=("out", "lse", "bytes of the cache loaded"),
     needs=("torch", "triton"),
+    case_seconds=6.0,  # twenty times what the slowest takes
     launcher="kernels.mla_decode",
     cases=(
         Case("one token", {"num_heads": 16, "width": 18, "page": 8, "lengths": (1,)}, dtype="float32"),

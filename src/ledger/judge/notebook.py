@@ -88,7 +88,7 @@ def run_here(exercise: exercises.Exercise, answer: Callable[..., Any], seed: int
             return without_run(Submission(exercise), "skipped", lacking)
     calls = calls_of(exercise, seed)
     with output_limit():
-        outcomes = call_all(launched(exercise.launcher, answer), calls)
+        outcomes = call_all(launched(exercise.launcher, answer), calls, exercise.case_seconds)
     return grade(exercise, seed, calls, outcomes, time.perf_counter() - start)
 
 

@@ -59,7 +59,14 @@ def grade_one(submission: Submission, runner: Runner | Here, seed: int) -> Exerc
 def job_of(submission: Submission, calls: list[Call]) -> Job:
     """What the process of an answer is to do."""
     exercise = submission.exercise
-    return Job(exercise.id, submission.cells, tuple(calls), launcher=exercise.launcher, needs=exercise.needs)
+    return Job(
+        exercise.id,
+        submission.cells,
+        tuple(calls),
+        case_seconds=exercise.case_seconds,
+        launcher=exercise.launcher,
+        needs=exercise.needs,
+    )
 
 
 def what_lacks(exercise: Exercise) -> str:

@@ -1,8 +1,9 @@
 """Decode context parallelism: the ranks share a cache's tokens instead of holding all of them each. torch is needed.
 
 Every rank has the queries of its own heads, as in tensor parallelism, and the cache entries of its own tokens: token t
-lies on rank t mod size. A step takes two all-to-alls. Queries go to all ranks, each attends with all heads to the
-tokens that it has, and the partial outputs go back to the ranks of their heads, which merge them.
+lies on rank t mod size. A step takes two exchanges. Queries go to all ranks, each attends with all heads to the
+tokens that it has, and the partial outputs go back to the ranks of their heads, which merge them. Their log-sum-exps
+go in an all-to-all of their own, since their dtype may be another.
 """
 
 from typing import TYPE_CHECKING

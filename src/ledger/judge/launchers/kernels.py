@@ -1,8 +1,9 @@
 """Launch a learner's Triton kernel on the inputs of a case, in the interpreter.
 
-Every tensor lies between memory that is poisoned with NaN, its rows lie apart, and outputs hold NaN before the launch.
-An access outside of the tensors ends the kernel, and what it loads is counted. ``ledger.judge.launchers.cuda`` launches
-the same on a GPU, where neither can be seen.
+The rows of every tensor lie apart, with NaN between and behind them, and outputs hold NaN before the launch. An access
+outside of the tensors ends the kernel, and the bytes that it loads of the large one are counted: the last part of each
+result, which an oracle compares like any other, though it is this process's own word. ``ledger.judge.launchers.cuda``
+launches the same on a GPU, where neither can be seen.
 """
 
 import types
@@ -26,7 +27,7 @@ def absorb_heads(
     (new_tokens, num_heads, nope_dim), latent_dim = q_nope.shape, w_kc.shape[2]
     queries = np.full((new_tokens, num_heads, latent_dim + q_rope.shape[2]), np.nan, q_nope.dtype)
     queries[..., latent_dim:] = q_rope
-    block_c = min(64, _power(latent_dim))
+    block_c = min(128, _power(latent_dim))
     p_q_nope, p_w_kc, p_queries = _apart(q_nope), _apart(w_kc), _apart(queries)
     loaded = launch(
         answer,
@@ -82,8 +83,8 @@ def mla_decode(
 
 
 def launch(answer: Any, grid: tuple[int, ...], *arguments: Any, counted: bool, **blocks: Any) -> list[int]:
-    """Launch ``answer``, a kernel or the plain function of one, and say how many bytes it loaded through each argument;
-    nothing where they are not ``counted``.
+    """Launch ``answer``, a kernel or the plain function of one, and say how many bytes it loaded of each argument in
+    their order; nothing where they are not ``counted``.
 
     What the kernel raises is raised as it is, without the interpreter's wrapping. RuntimeError where they are to be
     counted and kernels are not interpreted.
