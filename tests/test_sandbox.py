@@ -362,7 +362,7 @@ def test_the_jail_holds_nothing_of_the_judges(mode, monkeypatch):
     assert "secret" not in str(variables)
     judge = {f"ledger.judge.{name}" for name in ("guard", "load", "observe", "outcome", "sandbox", "server", "wire")}
     course = {name for name in modules if not name.startswith(("ledger.count", "ledger.judge.launchers"))}
-    course -= {"ledger.kernels", "ledger.kernels.interpret"}  # two packages around what only a kernel's answer gets
-    # The way to the watcher of kernels: empty packages, where no library of theirs is there.
+    # What launchers stand on: a world in memory, and the packages around Triton's watcher, empty without its libraries.
     apart = {"ledger.kernels", "ledger.kernels.interpret"}
+    apart |= {"ledger.parallel", "ledger.parallel.memory", "ledger.parallel.world"}
     assert course - apart == {"ledger", "ledger.judge", "ledger.machines", "ledger.models", "ledger.setups"} | judge
