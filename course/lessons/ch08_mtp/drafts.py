@@ -257,7 +257,7 @@ print(f"loss of guessing evenly            {np.log(V):.3f}")
 # A model that reads $k$ drafts at once gives $k + 1$ answers, one behind each of them and one before the first. That is
 # what a prefill does: **verification is one forward of $k + 1$ rows**. The rows are causal, so the answer behind draft 1
 # holds whatever draft 2 says.
-#
+
 # %%
 guess = [Box("state, token", (1, d)), Arrow("module"), Box("draft 1")]
 guess += [Arrow("module again"), Box("draft 2")]
