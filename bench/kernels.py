@@ -4,21 +4,25 @@ Every contender is checked against float64 first. Then all are timed in turn, on
 than its cache holds, so that each call reads from memory. The figures are microseconds, and the TFLOPS and GB/s of the
 absorbed step, whoever runs it, with its share of the bound that this GPU's own copy and matrix product set. Without a
 GPU there is nothing to measure.
+
+Then dense against sparse decode over the context: all entries, or index scores, a selection and the 2,048 chosen. The
+context from which the sparse step is the faster one is read off between the two around it.
 """
 
 import argparse
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 import torch
 from record import ROOT, record
 
-from ledger.account.roofline import decode_work
-from ledger.measure import ceilings, fast_half, time_pairs
+from ledger.account.roofline import Work, decode_work
+from ledger.account.sparse_kernels import index_scores_macs
+from ledger.measure import Ceilings, ceilings, fast_half, time_pairs
 
 LATENT, ROPE, NOPE, VALUE, PAGE = 512, 64, 128, 128, 64
 SCALE = (NOPE + ROPE) ** -0.5
@@ -29,6 +33,11 @@ ABSOLUTE, RELATIVE, COSINE = 8e-4, 2.01 / 128, 5e-6
 ROUNDED = {"torch bmm": 2e-4, "torch SDPA, expanded": 2e-4}
 #: Splits of vLLM's kernel, as its Triton backend sets them.
 VLLM_SPLITS = 4
+
+#: Dense against sparse: one and many requests of a model with 128 heads, its indexer, and tokens written at a time.
+SPARSE_REQUESTS, SPARSE_CONTEXTS, SPARSE_HEADS = (1, 64), tuple(2**k for k in range(11, 18)), 128
+INDEX_HEADS, INDEX_DIM, TOPK, CHUNK = 64, 128, 2048, 65_536
+ENTRY_BYTES = {"bf16_mla": 2 * (LATENT + ROPE), "fp8_ds_mla": LATENT + 16 + 2 * ROPE}
 
 Call = Callable[[], torch.Tensor]
 
@@ -201,6 +210,162 @@ def rotating(calls: list[Call]) -> Call:
     return lambda: next(turn)()
 
 
+# Dense against sparse
+
+
+@dataclass(frozen=True)
+class SparseStep:
+    """A decode step of one new token with an indexer: queries (b, 1, h, 576), its q_codes (b, 1, 64, 128) and weights
+    (b, 1, 64), and two caches on one block_table (b, entries)."""
+
+    queries: torch.Tensor
+    q_codes: torch.Tensor
+    weights: torch.Tensor
+    cache: object
+    keys: object
+    block_table: torch.Tensor
+    lengths: torch.Tensor
+
+    def calls(self) -> dict[str, Call]:
+        """The dense step, the sparse one, and the three kernels of the sparse one."""
+        from ledger.kernels import gpu
+
+        longest = self.block_table.shape[1] * PAGE
+        where = self.block_table, self.lengths
+
+        def index() -> torch.Tensor:
+            return gpu.index_scores(self.q_codes, self.weights, self.keys, *where, longest=longest)
+
+        def sparse(indices: torch.Tensor) -> torch.Tensor:
+            return gpu.sparse_mla_decode(self.queries, self.cache, *where, indices, SCALE, longest=longest).out
+
+        scores = index()
+        indices = gpu.select_topk(scores, self.lengths, TOPK)
+        return {
+            "dense": lambda: gpu.mla_decode(self.queries, self.cache, *where, SCALE, longest=longest).out,
+            "sparse": lambda: sparse(gpu.select_topk(index(), self.lengths, TOPK)),
+            "index_scores": index,
+            "select_topk": lambda: gpu.select_topk(scores, self.lengths, TOPK),
+            "sparse_mla_decode": lambda: sparse(indices),
+        }
+
+
+def sparse_step(requests: int, cached_tokens: int, cache_format: str, dtype: torch.dtype) -> SparseStep:
+    """A step on caches of its own, their pages in random order."""
+    from ledger.kernels import gpu
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, dtype=dtype, device=gpu.DEVICE)
+
+    pages = requests * cached_tokens // PAGE
+    cache = gpu.PagedCache.empty(pages, PAGE, LATENT, ROPE, cache_format, dtype)
+    keys, norm = gpu.IndexCache.empty(pages, PAGE, INDEX_DIM), torch.ones(LATENT, dtype=dtype, device=gpu.DEVICE)
+    for slots in torch.arange(pages * PAGE, device=gpu.DEVICE).split(CHUNK):
+        tokens = len(slots)
+        gpu.write_cache(cache, normal(tokens, LATENT), normal(tokens, ROPE), norm, slots, slots, 1e-6, 1e4)
+        keys.write(normal(tokens, INDEX_DIM), slots)
+    q_codes, scales = gpu.quantize_index(normal(requests, 1, INDEX_HEADS, INDEX_DIM))
+    table = torch.randperm(pages, device=gpu.DEVICE).to(torch.int32).reshape(requests, -1)
+    lengths = torch.full((requests,), cached_tokens, dtype=torch.int32, device=gpu.DEVICE)
+    queries = normal(requests, 1, SPARSE_HEADS, LATENT + ROPE)
+    return SparseStep(queries, q_codes, normal(*scales.shape) * scales, cache, keys, table, lengths)
+
+
+def check_sparse(step: SparseStep) -> None:
+    """SystemExit where a kernel is wrong, on the first request, against float64 and torch's own selection."""
+    from ledger.kernels import gpu
+
+    pages, length = step.block_table[:1].long(), int(step.lengths[0])
+    first = replace(step, **{
+        name: getattr(step, name)[:1] for name in ("queries", "q_codes", "weights", "block_table", "lengths")
+    })  # fmt: skip
+    calls = first.calls()
+    codes = step.keys.codes[pages].flatten(0, 2).view(torch.float8_e4m3fn).double()
+    keys = codes * step.keys.scales[pages].flatten()[:, None].double()
+    products = first.q_codes[0, 0].view(torch.float8_e4m3fn).double() @ keys.T
+    want, scores = first.weights[0, 0].double() @ products.relu(), calls["index_scores"]()
+    error = (scores[0, 0].double() - want).abs().max() / want.abs().max()
+    if not error < 1e-5:
+        sys.exit(f"index_scores is wrong: largest error {error:.1e} of the largest score")
+    indices = calls["select_topk"]()[0, 0].long()
+    chosen = indices[indices >= 0]
+    best = scores[0, 0].topk(min(TOPK, length)).values.sort().values
+    if not torch.equal(scores[0, 0][chosen].sort().values, best):
+        sys.exit("select_topk is wrong: another set of scores than torch's")
+    cache = gpu.PagedCache(step.cache.pages[pages.flatten()], LATENT, ROPE)
+    entries = cache.entries().flatten(0, 1)
+    for name, tokens in (("dense", slice(None)), ("sparse", chosen)):
+        seen = entries[tokens].double()
+        weights = (SCALE * first.queries[0, 0].double() @ seen.T).softmax(-1)
+        want, got = weights @ seen[:, :LATENT], calls[name]()[0, 0].double()
+        error = (got - want).abs()
+        cosine = 1 - 2 * (got * want).sum() / (got.square().sum() + want.square().sum())
+        if not ((error < ABSOLUTE) | (error < RELATIVE * want.abs())).all() or not cosine < COSINE:
+            sys.exit(f"{name} decode is wrong: largest error {error.max():.2e}, cosine off by {cosine:.1e}")
+
+
+def sparse_work(requests: int, cached_tokens: int, entry_bytes: int) -> Work:
+    """FLOP and bytes that the sparse step cannot do without: every index key, and the chosen entries."""
+    picks = decode_work(requests * min(TOPK, cached_tokens), SPARSE_HEADS, 1, LATENT, ROPE, entry_bytes)
+    index = index_scores_macs(requests * cached_tokens, INDEX_HEADS, INDEX_DIM)
+    return Work(picks.flops + 2 * index, picks.bytes + requests * cached_tokens * (INDEX_DIM + 4))
+
+
+def crossing(contexts: Sequence[int], dense: Sequence[float], sparse: Sequence[float]) -> float | None:
+    """The context from which on the sparse step is the faster one, from seconds at rising contexts: the logarithm of
+    their ratio is taken for straight over that of the context. The first context where the sparse step is ahead at all
+    of them, None where it is not at the last."""
+    lead = [math.log(a / b) for a, b in zip(dense, sparse, strict=True)]
+    behind = [i for i, ahead in enumerate(lead) if ahead <= 0]
+    if not behind:
+        return float(contexts[0])
+    last = behind[-1]
+    if last + 1 == len(lead):
+        return None
+    share = -lead[last] / (lead[last + 1] - lead[last])
+    return contexts[last] * (contexts[last + 1] / contexts[last]) ** share
+
+
+def dense_against_sparse(seconds: float, half: str, ceiling: Ceilings, cache_bytes: int) -> tuple[list, list]:
+    """Measure both steps over the contexts: a figure for each setting, and where the lines cross."""
+    figures, crossings = [], []
+    for cache_format, requests in itertools.product(ENTRY_BYTES, SPARSE_REQUESTS):
+        entry, times = ENTRY_BYTES[cache_format], {"dense": [], "sparse": []}
+        contexts = []
+        for cached_tokens in SPARSE_CONTEXTS:
+            dense = decode_work(requests * cached_tokens, SPARSE_HEADS, 1, LATENT, ROPE, entry)
+            work = {"dense": dense, "sparse": sparse_work(requests, cached_tokens, entry)}
+            many = 1 + math.ceil(2 * cache_bytes / work["sparse"].bytes)
+            if many * (dense.bytes + requests * cached_tokens * (INDEX_DIM + 4)) > 0.8 * torch.cuda.mem_get_info()[0]:
+                print(f"{cached_tokens} tokens of {requests} requests in {cache_format} do not fit on this GPU")
+                break
+            made = [sparse_step(requests, cached_tokens, cache_format, getattr(torch, half)) for _ in range(many)]
+            check_sparse(made[0])
+            steps = [step.calls() for step in made]
+            calls = {name: rotating([step[name] for step in steps]) for name in steps[0]}
+            taken = {name: timing.median for name, timing in time_pairs(calls, seconds=seconds).items()}
+            figure = {"cache_format": cache_format, "requests": requests, "cached_tokens": cached_tokens}
+            figure |= {f"{name} us": round(1e6 * each, 1) for name, each in taken.items()}
+            for name, least in work.items():
+                bound = max(least.flops / ceiling.flops, least.bytes / ceiling.bandwidth)
+                figure[f"{name} tflops"] = round(least.flops / taken[name] / 1e12, 1)
+                figure[f"{name} gb_s"] = round(least.bytes / taken[name] / 1e9)
+                figure[f"{name} of_bound"] = round(bound / taken[name], 3)
+                times[name].append(taken[name])
+            contexts.append(cached_tokens)
+            figures.append(figure)
+            print(*(f"{key} {value}" for key, value in figure.items()))
+            del made, steps, calls
+            torch.cuda.empty_cache()
+        if contexts:
+            found = crossing(contexts, times["dense"], times["sparse"])
+            found = found and round(found)
+            crossings.append({"cache_format": cache_format, "requests": requests, "cached_tokens": found})
+            where = f"from {found} tokens on" if found else f"at none up to {contexts[-1]}"
+            print(f"{cache_format}, {requests} requests: the sparse step is the faster one {where}")
+    return figures, crossings
+
+
 def main() -> None:
     """Check, measure, print and record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -246,6 +411,8 @@ def main() -> None:
         "tflops": round(ceiling.flops / 1e12, 1),
         "dtype": half,
     }
+    against, crossings = dense_against_sparse(seconds, half, ceiling, cache_bytes)
+    figures |= {"dense against sparse": against, "crossover": crossings}
     print(f"recorded in {record(device, {'ceilings': measured, **figures}).relative_to(ROOT)}")
 
 

@@ -1,6 +1,5 @@
 """Chapter 9: how long all tokens take to their experts and back."""
 
-import math
 from fractions import Fraction
 
 from ledger.exercises import token_bytes as weights
@@ -38,7 +37,7 @@ def make_drawn(rng, dtype):
 def oracle(tokens, experts_per_token, hidden_dim, bandwidth, floor):
     """Exact: every copy of every token adds its bytes."""
     if bandwidth == 0:
-        return math.inf
+        return float("inf")
     copy = Fraction(sum(weights.oracle(hidden_dim, 128)))
     moved = sum(copy * experts_per_token for _ in range(tokens))
     return float(Fraction(floor) + moved / Fraction(bandwidth))
@@ -46,7 +45,7 @@ def oracle(tokens, experts_per_token, hidden_dim, bandwidth, floor):
 
 def floor_for_each_way(tokens, experts_per_token, hidden_dim, bandwidth, floor):
     if bandwidth == 0:
-        return math.inf
+        return float("inf")
     blocks = -(-hidden_dim // 128)
     copies = tokens * experts_per_token
     return 2 * floor + copies * (3 * hidden_dim + 4 * blocks) / bandwidth
@@ -54,7 +53,7 @@ def floor_for_each_way(tokens, experts_per_token, hidden_dim, bandwidth, floor):
 
 def floor_for_each_copy(tokens, experts_per_token, hidden_dim, bandwidth, floor):
     if bandwidth == 0:
-        return math.inf
+        return float("inf")
     blocks = -(-hidden_dim // 128)
     copies = tokens * experts_per_token
     return copies * floor + copies * (3 * hidden_dim + 4 * blocks) / bandwidth
@@ -62,7 +61,7 @@ def floor_for_each_copy(tokens, experts_per_token, hidden_dim, bandwidth, floor)
 
 def floor_forgotten(tokens, experts_per_token, hidden_dim, bandwidth, floor):
     if bandwidth == 0:
-        return math.inf
+        return float("inf")
     blocks = -(-hidden_dim // 128)
     copies = tokens * experts_per_token
     return copies * (3 * hidden_dim + 4 * blocks) / bandwidth
@@ -70,7 +69,7 @@ def floor_forgotten(tokens, experts_per_token, hidden_dim, bandwidth, floor):
 
 def floor_or_bytes(tokens, experts_per_token, hidden_dim, bandwidth, floor):
     if bandwidth == 0:
-        return math.inf
+        return float("inf")
     blocks = -(-hidden_dim // 128)
     copies = tokens * experts_per_token
     return max(floor, copies * (3 * hidden_dim + 4 * blocks) / bandwidth)
@@ -78,7 +77,7 @@ def floor_or_bytes(tokens, experts_per_token, hidden_dim, bandwidth, floor):
 
 def dispatch_alone(tokens, experts_per_token, hidden_dim, bandwidth, floor):
     if bandwidth == 0:
-        return math.inf
+        return float("inf")
     blocks = -(-hidden_dim // 128)
     copies = tokens * experts_per_token
     return floor + copies * (hidden_dim + 4 * blocks) / bandwidth
@@ -86,21 +85,21 @@ def dispatch_alone(tokens, experts_per_token, hidden_dim, bandwidth, floor):
 
 def combine_alone(tokens, experts_per_token, hidden_dim, bandwidth, floor):
     if bandwidth == 0:
-        return math.inf
+        return float("inf")
     copies = tokens * experts_per_token
     return floor + copies * 2 * hidden_dim / bandwidth
 
 
 def one_expert(tokens, experts_per_token, hidden_dim, bandwidth, floor):
     if bandwidth == 0:
-        return math.inf
+        return float("inf")
     blocks = -(-hidden_dim // 128)
     return floor + tokens * (3 * hidden_dim + 4 * blocks) / bandwidth
 
 
 def combine_once_a_token(tokens, experts_per_token, hidden_dim, bandwidth, floor):
     if bandwidth == 0:
-        return math.inf
+        return float("inf")
     blocks = -(-hidden_dim // 128)
     copies = tokens * experts_per_token
     return floor + (copies * (hidden_dim + 4 * blocks) + tokens * 2 * hidden_dim) / bandwidth
@@ -108,21 +107,21 @@ def combine_once_a_token(tokens, experts_per_token, hidden_dim, bandwidth, floor
 
 def no_scales(tokens, experts_per_token, hidden_dim, bandwidth, floor):
     if bandwidth == 0:
-        return math.inf
+        return float("inf")
     copies = tokens * experts_per_token
     return floor + copies * 3 * hidden_dim / bandwidth
 
 
 def both_in_bf16(tokens, experts_per_token, hidden_dim, bandwidth, floor):
     if bandwidth == 0:
-        return math.inf
+        return float("inf")
     copies = tokens * experts_per_token
     return floor + copies * 4 * hidden_dim / bandwidth
 
 
 def bits(tokens, experts_per_token, hidden_dim, bandwidth, floor):
     if bandwidth == 0:
-        return math.inf
+        return float("inf")
     blocks = -(-hidden_dim // 128)
     copies = tokens * experts_per_token
     return floor + 8 * copies * (3 * hidden_dim + 4 * blocks) / bandwidth
@@ -130,7 +129,7 @@ def bits(tokens, experts_per_token, hidden_dim, bandwidth, floor):
 
 def microseconds(tokens, experts_per_token, hidden_dim, bandwidth, floor):
     if bandwidth == 0:
-        return math.inf
+        return float("inf")
     blocks = -(-hidden_dim // 128)
     copies = tokens * experts_per_token
     return 1e6 * (floor + copies * (3 * hidden_dim + 4 * blocks) / bandwidth)

@@ -201,15 +201,20 @@ def is_set_aside(path: Path) -> bool:
 
 
 def is_stub(source: str) -> bool:
-    """Whether every function of a cell only raises NotImplementedError, as the untouched stub does."""
+    """Whether every function of a cell only raises NotImplementedError, or has a loop that does nothing else, as the
+    untouched stub does: of a kernel, all but the body of its loop is given."""
     try:
         functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
     except (SyntaxError, ValueError, RecursionError):
         return False
-    bodies = [
-        [node for node in f.body if not isinstance(getattr(node, "value", None), ast.Constant)] for f in functions
-    ]
-    return bool(bodies) and all(len(body) == 1 and raises_not_implemented(body[0]) for body in bodies)
+    blocks = [[f, *(node for node in f.body if isinstance(node, ast.For))] for f in functions]
+    return bool(blocks) and all(any(only_raises(block.body) for block in around) for around in blocks)
+
+
+def only_raises(body: list[ast.stmt]) -> bool:
+    """Whether a block does nothing, beside a docstring, but raise NotImplementedError."""
+    rest = [node for node in body if not isinstance(getattr(node, "value", None), ast.Constant)]
+    return len(rest) == 1 and raises_not_implemented(rest[0])
 
 
 def raises_not_implemented(statement: ast.stmt) -> bool:
