@@ -1,6 +1,6 @@
 """Count what kernels load, store and multiply while the interpreter runs them, and stop one that reaches outside.
 
-An access goes to an address, and the tensors that a kernel was launched with own the addresses of their memory. What is
+An access goes to an address, which is made of a pointer argument, and must lie in that argument's tensor. What is
 masked out costs nothing. On a GPU there is nothing to patch, so this works in the interpreter alone.
 """
 
@@ -16,14 +16,14 @@ from ledger.kernels.interpret.mode import INTERPRETED, torch
 
 
 class OutOfBoundsError(IndexError):
-    """A kernel reached outside of the tensors that it was launched with; the message names the one whose pointer led
-    there, and the offsets from its first element."""
+    """A kernel reached outside of the tensor whose pointer it used, be it into another one; the message names that
+    tensor and gives the offsets from its first element."""
 
 
 @dataclass
 class Work:
-    """What one kernel did in all its launches: bytes loaded and stored by the pointer argument whose tensor holds them
-    (of overlapping tensors the first), and the multiply-adds of ``tl.dot``, padding included."""
+    """What one kernel did in all its launches: bytes loaded and stored through each pointer argument, and the
+    multiply-adds of ``tl.dot``, padding included."""
 
     loaded: Counter[str] = field(default_factory=Counter)
     stored: Counter[str] = field(default_factory=Counter)
@@ -138,15 +138,16 @@ def _note(counter: Counter[str], spans: Mapping[str, tuple[int, int, int]], ptrs
     # a mask that a scalar went into holds integers
     addresses = np.broadcast_to(ptrs.data, mask.data.shape)[mask.data.astype(bool)].astype(np.int64)
     width = ptrs.get_element_ty().primitive_bitwidth // 8
+    source = getattr(ptrs.dtype, "argument", None)
     left = np.ones(len(addresses), bool)
-    for name, (first, behind, _) in spans.items():
+    for name, (first, behind, _) in spans.items() if source is None else [(source, spans[source])]:
         inside = left & (addresses >= first) & (addresses + width <= behind)
         if inside.any():
             counter[name] += width * int(inside.sum())
             left &= ~inside
     if left.any():
         addresses = addresses[left]
-        name = getattr(ptrs.dtype, "argument", None) or _nearest(spans, int(addresses[0]))
+        name = source or _nearest(spans, int(addresses[0]))
         first, behind, size = spans[name]
         offset, *further = ((addresses - first) // size).tolist()
         then = f" (then {', '.join(map(str, further[:3]))}{' …' * (len(further) > 3)})" if further else ""
