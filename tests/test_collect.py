@@ -5,7 +5,15 @@ import json
 import pytest
 
 from ledger import exercises
-from ledger.judge.collect import Unreadable, chapter_number, collect, from_source, notebooks_under, read_notebook
+from ledger.judge.collect import (
+    Unreadable,
+    chapter_number,
+    collect,
+    from_source,
+    is_stub,
+    notebooks_under,
+    read_notebook,
+)
 
 ID = "absorb_query"
 
@@ -133,3 +141,18 @@ def test_a_python_file_may_name_its_encoding(tmp_path):
     broken = from_source(path, exercises.get(ID))
     assert broken.broken
     assert "is not Python text" in broken.problem
+
+
+@pytest.mark.parametrize(
+    ("body", "stub"),
+    [
+        ("raise NotImplementedError('f: write your answer here')", True),
+        ("'What it does.'\n    raise NotImplementedError", True),
+        ("x = 1\n    for i in x:\n        raise NotImplementedError('f: write your answer here')\n    return x", True),
+        ("x = 1\n    for i in x:\n        y = i\n        raise NotImplementedError\n    return x", False),
+        ("if x:\n        raise NotImplementedError\n    return x", False),
+        ("return x", False),
+    ],
+)
+def test_a_stub_does_nothing_or_has_a_loop_that_does_nothing(body, stub):
+    assert is_stub(f"def f(x):\n    {body}\n") is stub
