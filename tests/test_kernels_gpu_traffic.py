@@ -250,7 +250,7 @@ def test_a_read_outside_is_reported_with_its_offset(wide, shift, message):
 
 def test_memory_of_another_tensor_is_outside_too():
     room = torch.zeros(40)
-    with watched.watched(), pytest.raises(watched.OutOfBoundsError, match="read 10 elements .* offset 20 of p_x"):
+    with watched.watched(), pytest.raises(watched.OutOfBoundsError, match=r"read 10 elements .* offset 20 of p_x"):
         doubled[(1,)](room[:10], room[20:30], 10, BLOCK=16, WIDE=0, SHIFT=20)
 
 
