@@ -98,16 +98,18 @@ def test_integers_are_refused():
 
 def test_weights_of_deepseek_v3_and_others():
     """The shapes of released checkpoints: V3's experts, and projections multiplied out by hand."""
-    assert account.expert_bytes(V3) == 44_040_192
-    assert account.attention_bytes(V3) == 187_105_280
-    parts = 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * 256 + 128 * 128 * 7168
-    assert account.attention_bytes(V3, 2) == 2 * parts
+    assert account.expert_params(V3) == 44_040_192
+    assert (
+        account.attention_params(V3)
+        == 187_105_280
+        == 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * 256 + 128 * 128 * 7168
+    )
     lite = 2048 * 16 * 192 + 2048 * 576 + 512 * 16 * 256 + 16 * 128 * 2048
-    assert account.attention_bytes(model("DeepSeek-V2-Lite")) == lite
-    routed = (V3.num_layers - account.V3_DENSE_LAYERS) * V3.num_experts * account.expert_bytes(V3)
+    assert account.attention_params(model("DeepSeek-V2-Lite")) == lite
+    routed = (V3.num_layers - account.V3_DENSE_LAYERS) * V3.num_experts * account.expert_params(V3)
     assert routed == pytest.approx(653.9e9, rel=1e-4)
     with pytest.raises(ValueError, match="MiniCPM3-4B is dense"):
-        account.expert_bytes(model("MiniCPM3-4B"))
+        account.expert_params(model("MiniCPM3-4B"))
 
 
 # The all-to-all

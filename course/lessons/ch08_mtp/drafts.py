@@ -177,7 +177,7 @@ assert counts.macs == sum(predicted.values())
 # And at DeepSeek-V3's shapes? Predict two numbers first: `eh_proj` is 14,336 × 7,168, the head 7,168 × 129,280.
 
 # %%
-from ledger.account.mtp import attention_params, expert_params
+from ledger.account.experts import attention_params, expert_params
 
 expert, active = expert_params(v3), v3.experts_per_token + v3.num_shared_experts
 router = d * v3.num_experts

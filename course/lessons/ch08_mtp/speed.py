@@ -135,7 +135,8 @@ flow("One layer of a verifying step", lanes)
 # token.
 
 # %%
-from ledger.account.mtp import attention_params, expert_params, pair_flops, setup_for
+from ledger.account.experts import attention_params, expert_params
+from ledger.account.mtp import pair_flops, setup_for
 from ledger.models import model
 
 v3 = model("DeepSeek-V3")

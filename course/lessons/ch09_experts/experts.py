@@ -95,15 +95,15 @@ print("output", output[0], "= (1.5 · 1 + 0.5 · 3) · token")
 # holds a copy of it, so nobody travels to it.)
 
 # %%
-from ledger.account.experts import V3_DENSE_LAYERS, attention_bytes, expert_bytes
+from ledger.account.experts import V3_DENSE_LAYERS, attention_params, expert_params
 from ledger.machines import machine
 from ledger.models import model
 
 v3, h200 = model("DeepSeek-V3"), machine("H200")
 moe_layers = v3.num_layers - V3_DENSE_LAYERS
-each = expert_bytes(v3)
+each = expert_params(v3)
 routed = v3.num_experts * each * moe_layers
-millions, own = each / 1e6, attention_bytes(v3)
+millions, own = each / 1e6, attention_params(v3)
 print(
     f"one expert: 3 · {v3.hidden_dim:,} · {v3.expert_dim:,} = {millions:.1f} million weights of a byte, FP8"
 )

@@ -9,6 +9,7 @@ inference/model.py; ``Model`` holds each model's widths.
 import math
 from typing import NamedTuple
 
+from ledger.account.attention import decode_absorbed_macs
 from ledger.account.cache import cache_bytes_per_token, indexer_bytes_per_token
 from ledger.checks import check_counts
 from ledger.models import Model
@@ -41,8 +42,7 @@ class Prefill(NamedTuple):
 
 def pair_flops(model: Model) -> PairFlops:
     """What a pair costs in ``model``."""
-    scores, mix = model.latent_dim + model.rope_dim, model.latent_dim
-    absorbed = 2 * model.num_heads * (scores + mix)
+    absorbed = 2 * decode_absorbed_macs(1, model.num_heads, model.latent_dim, model.rope_dim).total
     expanded = 2 * model.num_heads * (model.qk_dim + model.value_dim)
     indexer = 2 * model.index_heads * model.index_dim if model.index_heads else 0
     return PairFlops(absorbed, expanded, indexer)

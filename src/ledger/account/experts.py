@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ledger.account.attention import decode_absorbed_macs
 from ledger.account.roofline import roofline
 from ledger.checks import check_counts
 from ledger.machines import Machine
@@ -53,22 +54,22 @@ def all_to_all_seconds(tokens: int, experts_per_token: int, hidden_dim: int, ban
     return floor + token_bytes(hidden_dim).total * tokens * experts_per_token / bandwidth
 
 
-def expert_bytes(model: Model, bytes_per_value: int = 1) -> int:
-    """Bytes of one routed expert: gate, up and down projection. A ValueError for a model without experts."""
+def expert_params(model: Model) -> int:
+    """Weights of one routed expert: gate, up and down projection. A ValueError for a model without experts."""
     if not model.num_experts:
         raise ValueError(f"{model.name} is dense; choose a model with experts, such as DeepSeek-V3")
-    return 3 * model.hidden_dim * model.expert_dim * bytes_per_value
+    return 3 * model.hidden_dim * model.expert_dim
 
 
-def attention_bytes(model: Model, bytes_per_value: int = 1) -> int:
-    """Bytes of the projections of one latent-attention layer: to the queries (through their latent, where there is
+def attention_params(model: Model) -> int:
+    """Weights of the projections of one latent-attention layer: to the queries (through their latent, where there is
     one), to the latent and the rotary key, out of the latent, and back to the hidden width. No norms, no indexer."""
     queries = model.num_heads * model.qk_dim
     low = model.q_lora_dim
     to_queries = low * (model.hidden_dim + queries) if low else model.hidden_dim * queries
     from_latent = model.latent_dim * model.num_heads * (model.nope_dim + model.value_dim)
     output = model.num_heads * model.value_dim * model.hidden_dim
-    return (to_queries + model.hidden_dim * model.cache_dim + from_latent + output) * bytes_per_value
+    return to_queries + model.hidden_dim * model.cache_dim + from_latent + output
 
 
 class Stages(NamedTuple):
@@ -106,13 +107,13 @@ def layer_stages(
     ``floor`` (seconds) and its bytes over ``bandwidth`` (bytes/s). The shared experts are on every GPU. ValueErrors for
     a dense model, and where ``num_ranks`` does not divide the experts.
     """
-    each = expert_bytes(model)
+    each = expert_params(model)  # a byte each
     check_counts(1, num_ranks=num_ranks)
     if model.num_experts % num_ranks:
         raise ValueError(f"{model.num_experts} experts do not go evenly onto {num_ranks} GPUs; choose a divisor")
-    projections = attention_bytes(model)
+    projections = attention_params(model)
     entry = 2 * model.cache_dim
-    pair_flops = 2 * model.num_heads * (model.cache_dim + model.latent_dim)
+    pair_flops = 2 * decode_absorbed_macs(1, model.num_heads, model.latent_dim, model.rope_dim).total
     read = roofline(0, projections + tokens * cached_tokens * entry, machine, "bf16").memory
     arithmetic = 2 * tokens * projections / machine.rate("fp8")
     arithmetic += tokens * cached_tokens * pair_flops / machine.rate("bf16")

@@ -11,8 +11,9 @@ from itertools import accumulate
 from operator import index, mul
 from typing import NamedTuple
 
+from ledger.account.attention import decode_absorbed_macs
 from ledger.account.cache import cache_bytes_per_token
-from ledger.account.experts import attention_bytes, expert_bytes, token_bytes
+from ledger.account.experts import attention_params, expert_params, token_bytes
 from ledger.account.roofline import arithmetic_intensity
 from ledger.checks import check_counts
 from ledger.machines import Machine
@@ -23,20 +24,10 @@ from ledger.setups import Setup
 TIE = 1e-12
 
 
-def attention_params(model: Model) -> int:
-    """Weights of the projections of one latent-attention layer, without norms and without an indexer."""
-    return attention_bytes(model, bytes_per_value=1)
-
-
-def expert_params(model: Model) -> int:
-    """Weights of one routed expert: gate, up and down. A ValueError for a dense model."""
-    return expert_bytes(model, bytes_per_value=1)
-
-
 def pair_flops(model: Model, num_heads: int | None = None) -> int:
     """FLOP of absorbed attention for a query token and a cached one in one layer, of all heads or of ``num_heads``."""
     heads = model.num_heads if num_heads is None else index(num_heads)
-    return int(arithmetic_intensity(heads, 1, model.latent_dim, model.rope_dim, 1))
+    return 2 * decode_absorbed_macs(1, heads, model.latent_dim, model.rope_dim).total
 
 
 def setup_for(model: Model, num_ranks: int, redundant: int = 0, cache_format: str = "bf16_mla") -> Setup:
