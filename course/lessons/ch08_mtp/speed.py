@@ -650,15 +650,15 @@ DraftChooser().show()
 # %% [markdown]
 # ## Exercises to do next
 #
-# 1. [expected_advance](../../practice/ch08_mtp/speed.ipynb#cell-id=expected_advance-statement): tokens of a step.
-# 2. [attention_params](../../practice/ch08_mtp/speed.ipynb#cell-id=attention_params-statement): where 187e6 comes from.
-# 3. [expert_params](../../practice/ch08_mtp/speed.ipynb#cell-id=expert_params-statement): where 44e6 comes from.
-# 4. [step_seconds](../../practice/ch08_mtp/speed.ipynb#cell-id=step_seconds-statement): the account of a step.
-# 5. [mtp_speedup](../../practice/ch08_mtp/speed.ipynb#cell-id=mtp_speedup-statement): the gain.
-# 6. [break_even_acceptance](../../practice/ch08_mtp/speed.ipynb#cell-id=break_even_acceptance-statement): how often a
+# 4. [expected_advance](../../practice/ch08_mtp/speed.ipynb#cell-id=expected_advance-statement): tokens of a step.
+# 5. [attention_params](../../practice/ch08_mtp/speed.ipynb#cell-id=attention_params-statement): where 187e6 comes from.
+# 6. [expert_params](../../practice/ch08_mtp/speed.ipynb#cell-id=expert_params-statement): where 44e6 comes from.
+# 7. [step_seconds](../../practice/ch08_mtp/speed.ipynb#cell-id=step_seconds-statement): the account of a step.
+# 8. [mtp_speedup](../../practice/ch08_mtp/speed.ipynb#cell-id=mtp_speedup-statement): the gain.
+# 9. [break_even_acceptance](../../practice/ch08_mtp/speed.ipynb#cell-id=break_even_acceptance-statement): how often a
 #    draft must be right. Try it on 64 requests at 4K.
-# 7. [best_draft_count](../../practice/ch08_mtp/speed.ipynb#cell-id=best_draft_count-statement): let the load choose.
-# 8. [verify_rows_cost](../../practice/ch08_mtp/speed.ipynb#cell-id=verify_rows_cost-statement): what rows cost attention.
+# 10. [best_draft_count](../../practice/ch08_mtp/speed.ipynb#cell-id=best_draft_count-statement): let the load choose.
+# 11. [verify_rows_cost](../../practice/ch08_mtp/speed.ipynb#cell-id=verify_rows_cost-statement): what rows cost attention.
 #
 # ```
 # python judge.py 8
