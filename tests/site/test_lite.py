@@ -46,7 +46,7 @@ def graded(answers):
         exec(source, space)
         yield id, run_here(exercises.get(id), space[id], {seed}).to_json()
 
-print(json.dumps([dict(graded(answers)) for answers in json.loads({rounds!r})]))
+print(json.dumps(dict(graded(json.loads({answers!r})))))
 """
 COMPLETE = """async code => {
     const {kernel} = jupyterapp.shell.currentWidget.context.sessionContext.session;
@@ -109,8 +109,13 @@ def on_the_command_line(folder, sources):
 
 
 def judged(result):
-    """What must be the same wherever an answer is judged; numbers in messages may differ in their last digits."""
-    cases = [(case["name"], case["verdict"], re.sub(r"\d[\d.,e+-]*", "#", case["message"])) for case in result["cases"]]
+    """What must be the same wherever an answer is judged; numbers in messages may differ in their last digits, and newer
+    Pythons say less of a division by zero."""
+
+    def worded(message):
+        return re.sub(r"\d[\d.,e+-]*", "#", message.replace("float division by zero", "division by zero"))
+
+    cases = [(case["name"], case["verdict"], worded(case["message"])) for case in result["cases"]]
     return result["verdict"], result["points"], cases
 
 
@@ -179,8 +184,10 @@ def test_the_browser_judges_as_the_command_line_does(page, answer, tmp_path):
         for answers_of_a_run in zip_longest(*given.values())
     ]
     rounds = [{id: source for id, (_, source) in chosen.items()} for chosen in named]
-    asked = GRADE.format(seed=SEED, rounds=json.dumps(rounds))
-    browser = json.loads(said(execute(page, f"from ledger import allow; allow(300)\n{asked}")))
+    said(execute(page, "from ledger import allow; allow(300)"))
+    browser = [  # a round a cell: together they print more than a cell may
+        json.loads(said(execute(page, GRADE.format(seed=SEED, answers=json.dumps(sources))))) for sources in rounds
+    ]
     differ = []
     for chosen, sources, found in zip(named, rounds, browser, strict=True):
         expected = on_the_command_line(tmp_path, sources)
