@@ -109,8 +109,8 @@ def on_the_command_line(folder, sources):
 
 
 def judged(result):
-    """What must be the same wherever an answer is judged; numbers in messages may differ in their last digits, and newer
-    Pythons say less of a division by zero."""
+    """What must be the same wherever an answer is judged; numbers in messages may differ in their last digits, and
+    newer Pythons say less of a division by zero."""
 
     def worded(message):
         return re.sub(r"\d[\d.,e+-]*", "#", message.replace("float division by zero", "division by zero"))
