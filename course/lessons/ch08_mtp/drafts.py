@@ -338,13 +338,12 @@ for k in range(4):
 # * At the first rejection draw from what is **owed**: $\max(p - q, 0)$, divided by its sum.
 # * If all were accepted, draw the bonus from $p$ behind the last draft.
 #
-# Token $x$ then comes out with
+# Let $\rho = 1 - \sum_y \min(p(y), q(y))$ be the probability of a rejection. Token $x$ then comes out with
 #
-# $$\underbrace{q(x)\,\min\!\Big(1, \frac{p(x)}{q(x)}\Big)}_{\min(p,\,q)}
-# \;+\; \underbrace{\Big(1 - \sum_y \min(p, q)(y)\Big)}_{\text{a rejection}}
-# \cdot \frac{\max(p - q, 0)(x)}{\sum_y \max(p - q, 0)(y)} \;=\; p(x)$$
+# $$q(x)\,\min\!\Big(1, \frac{p(x)}{q(x)}\Big) \;+\; \rho\,\frac{\max(p(x) - q(x), 0)}{\rho}
+# \;=\; \min(p(x), q(x)) + \max(p(x) - q(x), 0) \;=\; p(x)$$
 #
-# because the rejected mass and the owed mass are the same number: both distributions sum to 1.
+# because what is owed sums to $\rho$ as well: both distributions sum to 1.
 
 # %%
 from ledger.reference.mtp import acceptance

@@ -342,7 +342,7 @@ for (heads, cached), ratio in ratios.items():
 ax.plot([1, 4], [1, 4], ":", color=COLORS["neutral"], label="rows paid in full")
 ax.set(xlabel="rows of each request", ylabel="time, of that with one row", ylim=(0.8, 4.1), xlim=(0.9, 4.1))
 ax.set_xticks([1, 2, 4])
-ax.legend()
+ax.legend(handlelength=4)
 fig
 
 # %% [markdown]
