@@ -288,6 +288,11 @@ def test_the_explorer_draws_what_it_says(apart, drafting):
         np.testing.assert_allclose((1 - share) * after + kept, p, atol=1e-12)
 
 
+@pytest.mark.parametrize(("num_drafts", "words"), [(1, "1 draft:"), (2, "2 drafts:")])
+def test_the_explorer_counts_its_drafts(num_drafts, words):
+    assert pictures.DraftsExplorer().figure(num_drafts=num_drafts).axes[2].get_title(loc="left").startswith(words)
+
+
 def test_a_draft_that_is_the_target_is_never_rejected():
     q, p = pictures.distributions(0, 0.5, pictures.DRAWN)
     assert mtp.acceptance(q, p) == pytest.approx(1)

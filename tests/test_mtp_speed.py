@@ -18,6 +18,7 @@ from ledger.account.attention import family
 from ledger.account.cache import CACHE_FORMATS, cache_bytes_per_token
 from ledger.account.roofline import decode_work, roofline_seconds
 from ledger.exercises.step_seconds import drawn_setup, exact_step
+from ledger.judge.grade import describe
 from ledger.machines import MACHINES, machine
 from ledger.models import MODELS, model
 from ledger.published import (
@@ -155,6 +156,24 @@ def test_no_draft_adds_one_token_as_a_float():
     assert mtp.expected_advance([]) == 1.0
     assert isinstance(mtp.expected_advance([]), float)
     assert mtp.expected_advance([0.9, 0.8, 0.5]) == pytest.approx(2.98)
+
+
+@pytest.mark.parametrize(
+    ("id", "shown"),
+    [
+        ("expert_params", {"hidden_dim": 5, "expert_dim": 2}),
+        ("attention_params", {"hidden_dim": 5, "q_lora_dim": 4, "num_heads": 2, "latent_dim": 3, "value_dim": 2}),
+        ("verify_rows_cost", {"num_heads": 2, "latent_dim": 3, "rope_dim": 1}),
+    ],
+)
+def test_a_case_line_shows_the_sizes_that_the_exercise_is_about(id, shown):
+    exercise = exercises.get(id)
+    case = exercise.cases[0]
+    line = describe(exercise, case, exercise.inputs(case, 0), 0)
+    for name, size in shown.items():
+        assert re.search(rf"\b{name}={size}\b", line), line
+    assert ("expert_dim" in line) == (id == "expert_params")
+    assert ("hidden_dim" in line) == (id != "verify_rows_cost")
 
 
 # Steps
@@ -481,7 +500,43 @@ def test_the_map_follows_its_controls():
     wanted = mtp.refined(V3, EXACT, 128, layer_floor()).speedup(16, 1, 16384, [0.85], gpu)
     assert full[index] == pytest.approx(wanted)
     count = int(re.search(r"slower in (\d+)", map_of()[0].get_title(loc="left"))[1])
-    assert count == np.sum(plain < 1)
+    fits = [
+        pictures.held_bytes(n, cached, ROUNDED) <= H100.memory for cached in pictures.CACHED for n in pictures.REQUESTS
+    ]
+    assert count == np.sum((plain < 1) & fits)
+
+
+def test_weights_and_caches_of_a_load_in_bytes():
+    """61 layers of 187 MB of attention and 3 experts of 44 MB, and 1,152 bytes of each cached token."""
+    weights = 61 * (187e6 + 132e6)
+    assert pictures.held_bytes(0, 4096, ROUNDED) == weights
+    assert pictures.held_bytes(64, 16384, ROUNDED) == pytest.approx(weights + 73_685_532_672)
+    assert H100.memory < pictures.held_bytes(64, 16384, ROUNDED) < H200.memory
+
+
+@pytest.mark.parametrize("name", pictures.DEVICES)
+def test_the_map_hatches_what_does_not_fit(name):
+    bars = pictures.SpeedMap().figure(machine=name).axes[0].containers[0]
+    for column, (bar, requests) in enumerate(zip(bars, pictures.REQUESTS, strict=True)):
+        assert bar.get_x() + bar.get_width() / 2 == column
+        assert bar.get_y() + bar.get_height() == len(pictures.CACHED) - 0.5
+        for row, cached in enumerate(pictures.CACHED):
+            held = 61 * (319e6 + requests * cached * 1152)
+            assert (row > bar.get_y()) == (held > machine(name).memory)
+
+
+def test_long_contexts_bring_a_part_of_the_gain_back_until_arithmetic_is_full():
+    few, many = ([mtp.mtp_speedup(n, 1, c, ACCEPTANCE, H100, ROUNDED) for c in pictures.CACHED] for n in (16, 64))
+    assert [f"{gain:.2f}" for gain in few[2:]] == ["1.82", "1.82", "1.80", "1.50", "1.32", "1.22"]
+    assert [f"{gain:.2f}" for gain in many[2:]] == ["0.92", "1.13", "1.30", "1.21", "1.17", "1.14"]
+    assert many.index(max(many)) == pictures.CACHED.index(16384)
+
+
+def test_a_fixed_time_of_each_step_makes_the_gain_higher():
+    for cached, requests in pictures.MARKED:
+        bare, fixed = (mtp.Refined(setup=ROUNDED, host=host) for host in (0, 5e-3))
+        gains = [account.speedup(requests, 1, cached, ACCEPTANCE, H100) for account in (bare, fixed)]
+        assert gains[1] > gains[0]
 
 
 def test_acceptances_fall_by_points_to_nothing():

@@ -10,9 +10,12 @@ import time
 import numpy as np
 import pytest
 
+from ledger import exercises
 from ledger.account import ranks
 from ledger.account.attention import family
 from ledger.account.experts import token_bytes
+from ledger.judge.compare import difference
+from ledger.judge.launchers import ranks as launchers
 from ledger.models import model
 from ledger.parallel import launch, memory
 from ledger.reference import experts as reference
@@ -339,11 +342,16 @@ def test_four_processes_give_what_one_does_and_send_what_the_formulas_say():
 @pytest.mark.parametrize(
     ("how", "rank", "says"),
     [
-        ("dies", 1, r"rank 1 died: it ended with exit code 3"),
+        ("dies", 1, r"rank 1 died after 1 of all_to_all: it ended with exit code 3"),
+        (
+            "returns",
+            1,
+            r"^rank 1 returned after 1 of all_to_all, and others came to the next: rank 0 raised Unreachable",
+        ),
         ("hangs", None, r"after 3 s: rank 0 waits in all_to_all 2 \(combine\); rank 1 is busy after 1 of all_to_all"),
     ],
 )
-def test_a_rank_that_dies_or_hangs_is_an_error_soon(how, rank, says):
+def test_a_rank_that_dies_hangs_or_leaves_is_an_error_soon(how, rank, says):
     start = time.monotonic()
     with pytest.raises(launch.RankFailed, match=says) as error:
         launch.run(tour.fails, 2, how, seconds=3)
@@ -356,6 +364,81 @@ def test_a_function_that_other_processes_cannot_import_is_refused_at_once():
         launch.run(lambda world: 0, 2)
     with pytest.raises(ValueError, match="size is 0"):
         launch.run(steps.check_all, 0)
+
+
+ANSWER = """\
+def dispatch_and_combine(tokens, expert_ids, weights, experts, rank, world):
+    per_rank, top_k = len(experts), expert_ids.shape[1]
+    ids = expert_ids.flatten()
+    copies = [(ids // per_rank == r).nonzero().flatten() for r in range(world.size)]
+    arrived = world.all_to_all([tokens[chosen // top_k] for chosen in copies])
+    numbers = world.all_to_all([ids[chosen] for chosen in copies])
+    results = [torch.zeros_like(rows) for rows in arrived]
+    for result, rows, wanted in zip(results, arrived, numbers):
+        for local, expert in enumerate(experts):
+            mine = wanted == rank * per_rank + local
+            result[mine] = expert(rows[mine])
+    output = torch.zeros_like(tokens)
+    for chosen, result in zip(copies, world.all_to_all(results)):
+        output.index_add_(0, chosen // top_k, weights.flatten()[chosen, None] * result)
+    return output
+"""
+
+
+def test_an_answer_is_held_to_one_process_and_to_the_bytes_that_it_needs():
+    found, _ = memory.play(lambda world: steps.answer_step(world, ANSWER), 4)
+    for each in found:
+        assert each["error"] < 1e-13
+        assert each["leaving"] == each["need"] > 0
+
+
+def test_a_token_may_go_to_a_rank_once_with_all_its_ids_and_weights():
+    def once_a_rank(tokens, expert_ids, weights, experts, rank, world):
+        wanted = [(expert_ids // len(experts) == r).any(1).nonzero().flatten() for r in range(world.size)]
+        sent = [world.all_to_all([x[rows] for rows in wanted]) for x in (tokens, expert_ids.to(tokens.dtype), weights)]
+        results = [torch.zeros_like(rows) for rows in sent[0]]
+        for result, rows, ids, counts in zip(results, *sent, strict=True):
+            for local, expert in enumerate(experts):
+                row, choice = (ids == rank * len(experts) + local).nonzero(as_tuple=True)
+                result.index_add_(0, row, counts[row, choice, None] * expert(rows[row]))
+        output = torch.zeros_like(tokens)
+        for rows, result in zip(wanted, world.all_to_all(results), strict=True):
+            output[rows] += result
+        return output
+
+    exercise = exercises.get("dispatch_and_combine")
+    for case in exercise.cases:
+        args = exercise.inputs(case, 7).values()
+        got, want = launchers.dispatch_and_combine(once_a_rank, *args), exercise.oracle(*args)
+        assert difference(got, want) is None, case.name
+
+
+def test_an_error_in_an_answer_shows_its_line():
+    with pytest.raises(launch.RankFailed, match=r"NameError.*helper[^$]*line 4: copies = helper\(ids\)"):
+        launch.run(steps.answer_step, 1, ANSWER.replace("copies = ", "copies = helper(ids)  # "))
+
+
+@pytest.mark.parametrize("size", [0, 3, 64])
+def test_experts_that_do_not_go_evenly_onto_the_ranks_are_refused(size):
+    with pytest.raises(ValueError, match=rf"32 experts and 128 heads .* {size} ranks; take 1, 2, 4, 8, 16, 32$"):
+        steps.check_ranks(size)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [(["--ranks", "3"], "onto 3 ranks; take 1, 2"), (["--ranks", "1", "--backend", "nccl"], "nccl needs a GPU")],
+)
+def test_the_command_says_what_it_cannot_do(asked, says):
+    done = subprocess.run(
+        [sys.executable, "-m", "ledger.parallel", *asked],
+        capture_output=True,
+        text=True,
+        timeout=3 * SOON,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("size", [2, 4])

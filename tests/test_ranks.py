@@ -91,6 +91,19 @@ def test_the_explorer_divides_the_free_bytes(values, each):
     assert f"{tokens // 8192:,} requests of 8,192" in fits.get_title(loc="left")
 
 
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"sharing": 16}, "stored once; only 8 can share\n"),
+        ({"sharing": 8}, "stored once\n"),
+        ({"attention": "MHA", "sharing": 2}, "stored once; none can share\n"),
+        ({"gpus": 16, "sharing": 8}, "stored 2 times, 8 of 16 drawn\n"),
+    ],
+)
+def test_the_explorer_says_where_fewer_gpus_share_the_tokens_than_asked(values, says):
+    assert says in explorer(**values).axes[0].get_title(loc="left")
+
+
 def test_the_explorers_lines_are_flat_where_the_cache_is_copied():
     fits = explorer().axes[1]
     named = {line.get_gid(): np.array(line.get_ydata()) for line in fits.lines}

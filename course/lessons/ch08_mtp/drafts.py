@@ -72,11 +72,10 @@ d, words = v3.hidden_dim, v3.vocab_size
 head, eh_proj = f"{d * words / 1e6:.1f} M", f"{2 * d * d / 1e6:.1f} M"
 answer = [Box("token i", (1, d)), Arrow(f"{v3.num_layers} layers"), Box("state h", (1, d))]
 answer += [Arrow("head", head), Box("token i + 1")]
-guess = [Box("h, token i + 1", (2, d)), Arrow("2 norms, join"), Box("joined", (1, 2 * d))]
-guess += [Arrow("eh_proj", eh_proj), Box("input", (1, d)), Arrow("1 layer"), Box("h'", (1, d))]
-guess += [Arrow("the same head", head), Box("token i + 2, a guess")]
+guess = [Box("h, token i + 1", (2, d)), Arrow("2 norms,\njoin, eh_proj", eh_proj), Box("input", (1, d))]
+guess += [Arrow("1 layer"), Box("h'", (1, d)), Arrow("same head", head), Box("token i + 2?")]
 lanes = [Lane("main model", answer), Lane("MTP module", guess, COLORS["predict"])]
-flow("One token of the model, one draft of the module (multiply-adds below the arrows)", lanes)
+flow("One token, one draft (multiply-adds of eh_proj and the head below their arrows)", lanes)
 
 # %% [markdown]
 # **By hand.** Hidden width 2, eps 0. The embedding is $[5, -5]$ and the state $[7, 1]$. Both have a root mean square of
@@ -139,7 +138,7 @@ def module(hidden, following, w):
 
 
 # %% [markdown]
-# The same in torch, with its own norm and its own attention, as engines write it: join, then one product. Do both agree?
+# The same in torch, as engines write it: join, then one product. Do both agree?
 
 # %% tags=["no-browser"]
 import torch
@@ -194,10 +193,10 @@ print(f"with a copy of embedding and head: {(mine + copies) / 1e9:.2f} billion")
 print(f"the head's share of what a draft uses: {share:.0%}")
 
 # %% [markdown]
-# The head is more than half of a draft: one layer is small, a vocabulary is not. Accounts that call the drafter "one layer"
-# leave out that half. (The published account of the weights gives the module 11.5 billion of its own, and 2.4 used by a token
-# with embedding and head. That is what you get without `eh_proj`. The model card's 14 billion count copies of embedding and
-# head, which the checkpoint stores.)
+# The head is more than half of a draft: one layer is small, a vocabulary is not. (The published account of the weights gives
+# the module 11.5 billion of its own, and 2.4 used by a token with embedding and head. That is what you get without `eh_proj`.
+# The checkpoint stores copies of embedding and head. The model card's 14 billion are 685 − 671, both rounded: not the sum
+# above.)
 #
 # Which models come with such a module?
 
@@ -259,7 +258,7 @@ print(f"loss of guessing evenly            {np.log(V):.3f}")
 # holds whatever draft 2 says.
 
 # %%
-guess = [Box("state, token", (1, d)), Arrow("module"), Box("draft 1")]
+guess = [Box("state, token", (2, d)), Arrow("module"), Box("its own state, draft 1", (2, d))]
 guess += [Arrow("module again"), Box("draft 2")]
 verify = [Box("token, draft 1, draft 2", (3, d)), Arrow("one forward", "weights read once")]
 verify += [Box("3 distributions", (3, words)), Arrow("compare"), Box("1 to 3 tokens")]
@@ -303,12 +302,17 @@ def generate(length, k, choose, verify, start=(0, 0)):
     out, forwards = [*start, choose(p[0])], 1
     while len(out) < length:
         tokens, q = draft(state, out[-1], k, choose)
-        states, p = forward([*out[-2:], *tokens])  # k + 1 rows
+        states, p = forward([*out[-2:], *tokens])  # k + 2 tokens, k + 1 rows: two make one state here
         accepted, token = verify(tokens, q, p)
         out += [*accepted, token]
         state, forwards = states[len(accepted)][None], forwards + 1
     return out[:length], forwards
 
+
+# %% [markdown]
+# Nothing here is cached. In an engine rejected drafts leave entries in the model's cache and in the module's own; both are
+# cut back to the accepted tokens, and the next step writes over the rest. Entries that the module made from its own states
+# are made anew from the model's.
 
 # %%
 from ledger.reference.mtp import verify_greedy
@@ -320,13 +324,16 @@ for k in range(4):
     drafted = [generate(32, k, start=pair, **best) for pair in starts]
     same = sum(a == b for (a, _), (b, _) in zip(plain, drafted, strict=True))
     steps = sum(n for _, n in drafted)
-    print(f"{k} drafts: {same} of {len(starts)} texts are the same, {steps:,} forwards,", end=" ")
+    print(
+        f"{k} draft{'s' * (k != 1)}: {same} of {len(starts)} texts are the same, {steps:,} forwards,",
+        end=" ",
+    )
     print(f"{len(starts) * 30 / steps:.2f} tokens each")
     assert same == len(starts)
 
 # %% [markdown]
-# Not one token differs, and the forwards shrink. (A greedy text of so small a language soon repeats itself, so look at
-# sampled text before you believe the numbers.)
+# Not one token differs, and the forwards shrink. (Greedy text of so small a language
+# repeats itself: believe the sampled numbers below.)
 
 # %% [markdown]
 # ## How is a sampled draft checked?
@@ -334,7 +341,7 @@ for k in range(4):
 # With sampling there is no right token, only a right distribution $p$. The draft was drawn from another one, $q$. What
 # can be done with it?
 #
-# * Accept draft $x$ with probability $\min(1, p(x)/q(x))$: draw $u$ evenly from 0 to 1, accept while $u \cdot q(x) < p(x)$.
+# * Accept draft $x$ with probability $\min(1, p(x)/q(x))$: draw $u$ evenly from 0 to 1, accept if $u \cdot q(x) < p(x)$.
 # * At the first rejection draw from what is **owed**: $\max(p - q, 0)$, divided by its sum.
 # * If all were accepted, draw the bonus from $p$ behind the last draft.
 #
@@ -362,9 +369,10 @@ pictures.overlap_picture(q, p, names)
 #
 # ### Is it exact?
 #
-# The rule is a function of drafts and uniforms. All its decisions change at finitely many numbers: at the ratios
-# $p/q$ and at cumulative sums. Cut the unit square there, call the rule once in each box, and add up areas. That is
-# no estimate: it is the distribution of what comes out. Put the exercise's wrong answers through it as well.
+# The rule is a function of drafts and **uniforms**, even random numbers from 0 to 1: a $u$ for each draft, and one more
+# for the token that is drawn. Its decisions change at finitely many of them: at ratios $p/q$ and at cumulative sums. Cut
+# the unit square there, call the rule once in each box, and add up areas. That is no estimate: it is the distribution of
+# what comes out. Put the exercise's wrong answers through it as well.
 
 # %%
 from ledger import exercises
@@ -397,12 +405,12 @@ assert abs(exact_distribution(verify_sampling, q_of, p_of, 1) - right).max() < 1
 
 # %% [markdown]
 # The numbers are **total variation**, half the sum of all differences: how much probability is in the wrong place. The
-# rule is exact. Each of the others looks harmless in code, and each writes another text than the model would. (The bonus
-# from the draft spoils the second token alone. Such mistakes show in no test of the first.)
+# rule is exact. Each of the others writes another text than the model would. (The bonus from the draft spoils the second
+# token alone.)
 #
 # ### And by drawing?
 #
-# Drawn frequencies are never exact. But they must come closer, up to luck, at the pace of honest draws from $p$.
+# Drawn frequencies must come closer, up to luck, at the pace of honest draws from $p$.
 
 # %%
 from ledger.browser import IN_BROWSER
@@ -490,9 +498,10 @@ pictures.acceptance_picture(lines)
 # * **The best token** is a distribution too, with a single 1: $q$ is **one-hot**, and the acceptance is $p(x)$ itself.
 #   Here that loses against a drawn draft. Where the model is surer than the module, it wins: $p = [0.9, 0.1]$ accepts
 #   0.9 of the best tokens and, with $q = [0.6, 0.4]$, 0.7 of the drawn ones. And no $q$ need be kept, so engines often
-#   draft greedily and verify with a one-hot $q$. At temperature 0 both are the same.
+#   draft greedily and verify with a one-hot $q$.
 #
-# The expected tokens of a step are $1 + p_1 + p_1p_2 + \ldots$ with these conditional acceptances. Does generation agree?
+# The expected tokens of a step are $1 + p_1 + p_1p_2 + \ldots$ with these conditional acceptances. Does generation agree,
+# up to luck?
 
 # %%
 from ledger.account.mtp import expected_advance
@@ -503,11 +512,11 @@ def by_chance(tokens, q, p):
 
 
 drawing = {"choose": lambda p: int(tiny.pick(p, rng.random())), "verify": by_chance}
-length = 1000 if IN_BROWSER else 6000
-for k in range(4):
+length = 1000 if IN_BROWSER else 15000
+for k in (1, 2, 3):
     written, forwards = generate(length, k, **drawing)
     wanted = expected_advance(lines["drawn, on its own states"][:k])
-    print(f"{k} drafts: {length / forwards:.2f} tokens a forward, {wanted:.2f} expected")
+    print(f"{k} draft{'s' * (k > 1)}: {length / forwards:.2f} tokens a forward, {wanted:.2f} expected")
 
 # %% [markdown]
 # ## Is one forward of k + 1 rows cheaper than k + 1 forwards?
@@ -525,19 +534,20 @@ width = 512 if IN_BROWSER else 4096
 matrix = rng.standard_normal((width, width), dtype=np.float32)
 inputs = {k: rng.standard_normal((k + 1, width), dtype=np.float32) for k in (0, 1, 3, 7, 15)}
 times = time_pairs({k: partial(np.matmul, x, matrix) for k, x in inputs.items()}, seconds=0.3)
-print(f"a matrix of {matrix.nbytes / 1e6:.1f} MB      together   one by one   together ÷ one row")
+print(f"a matrix of {matrix.nbytes / 1e6:.1f} MB")
+print("drafts   rows      together    one by one   together ÷ one row")
 for k, timing in times.items():
     ms, single = 1e3 * timing.low, 1e3 * times[0].low
-    each = f"{ms:10.2f} ms {(k + 1) * single:9.2f} ms"
-    print(f"{k:2} drafts, {k + 1:2} rows    {each} {ms / single:15.2f}")
+    print(f"{k:6} {k + 1:6} {ms:10.2f} ms {(k + 1) * single:10.2f} ms {ms / single:20.2f}")
+print(f"\nfrom 2 rows to 16: {times[15].low / times[1].low - 1:+.0%} time, {16 / 2 - 1:+.0%} rows")
 
 # %% [markdown]
-# Two readings. **From two rows to sixteen** little is added: the matrix is read once, and that is what takes most of the
-# time. **From one row to two** this library pays a fixed price, since a product of several rows first copies the matrix
-# into blocks. So sixteen rows together beat sixteen forwards, and two rows need not beat two forwards.
+# You predicted 1.00? It failed at **two rows**: this library multiplies one row straight from memory, but for several it
+# first copies the matrix into blocks, and the copy takes longer than reading. **From two rows to sixteen** the time grows,
+# but far less than the rows. So sixteen rows beat sixteen forwards, and two need not beat two.
 #
 # A GPU has room for a few hundred rows before arithmetic takes longer than reading, and its batch fills a part of
-# that room. When it is used up, drafts cost what they are: more rows. That account, with cache, experts and network, is the
+# that room. When it is used up, drafts cost what they are: more rows. That account is the
 # [second lesson of this chapter](speed.ipynb).
 
 # %% [markdown]
@@ -563,36 +573,32 @@ pictures.DraftsExplorer().show()
 # | **EAGLE** | the model's state and the next token's embedding, joined | one draft a pass, recycles its own state | a layer on a finished model |
 # | **MTP** | the same | the same | with the model, from the start |
 #
-# So MTP is built like EAGLE's drafter, and engines run both with the same code. What differs is the training: one came with the model
-# and shaped it, the other was added. Medusa's second head must guess draft 2 without knowing draft 1. A separate model
-# knows everything it drafted and nothing that the large model thought.
+# So MTP is built like EAGLE's drafter, and engines run both with the same code. What differs is the training: one
+# came with the model and shaped it, the other was added.
 #
-# Drafters may also offer several tokens in a place, a **tree**, verified in the same forward under a mask. With one token a
-# place it is a chain, as here.
+# Drafters may also offer several tokens in a place, a **tree**, verified in the same forward under a mask.
 
 # %% [markdown]
 # ## What is reported, and what do engines do?
 #
-# DeepSeek-V3's report (section 5.4.3) gives 85 % to 90 % for the acceptance of the second token, across topics, and 1.8 times the
-# tokens a second. One draft at such an acceptance gives at most
+# DeepSeek-V3's report (section 5.4.3) gives 85 % to 90 % for the acceptance of the second token (the first draft, in our
+# words), across topics, and 1.8 times the tokens a second. How much longer than a step without a draft did each take?
 
 # %%
 for p1 in (0.85, 0.9):
     gain = expected_advance([p1])
-    print(f"acceptance {p1:.0%}: {gain:.2f} tokens a step, so each took {gain / 1.8 - 1:.0%} longer")
+    print(f"acceptance {p1:.0%}: {gain:.2f} tokens a step, which took {gain / 1.8 - 1:.0%} longer")
 
 # %% [markdown]
-# than a step without a draft. That is close to nothing for one pass of the module and one row more. The next lesson asks
-# when it holds.
+# That is close to nothing for one pass of the module and one row more. The next lesson asks when it holds.
 #
 # * **vLLM**: `model_executor/models/deepseek_mtp.py` is the module, `v1/spec_decode/eagle.py` runs it (and EAGLE),
-#   `v1/sample/rejection_sampler.py` verifies. `--speculative-config '{"method": "mtp", "num_speculative_tokens": 1}'`;
-#   `deepseek_mtp` is an older name of the method.
+#   `v1/sample/rejection_sampler.py` verifies. `--speculative-config '{"method": "mtp", "num_speculative_tokens": 1}'`.
 # * **SGLang**: `srt/models/deepseek_nextn.py` is the module, `srt/speculative/` has its worker and verification.
 #   `--speculative-algorithm NEXTN --speculative-num-steps k --speculative-eagle-topk 1
 #   --speculative-num-draft-tokens k+1`: the verified rows are counted, so one more than the drafts.
 # * Both join the embedding first. For a second draft SGLang hands on the state behind the head's norm, vLLM has handed on
-#   the one before it; `hnorm` divides by the size again, so that only that norm's weights make a difference.
+#   the one before it; `hnorm` divides by the size again, so little changes.
 
 # %% [markdown]
 # ## How to explain it
@@ -610,7 +616,7 @@ for p1 in (0.85, 0.9):
 # * Module: $W\,[\text{norm}(\text{Emb}(t_{i+1})); \text{norm}(h_i)]$, embedding first, one decoder layer, norm, shared head.
 #   At DeepSeek-V3's shapes the head is more than half of what a draft multiplies.
 # * Verification is one forward of $k + 1$ rows. It adds the accepted drafts and one token of the model's own.
-# * Sampling: accept while $u\,q < p$, after a rejection draw from $\max(p - q, 0)$, normalised. What comes out has the
+# * Sampling: accept if $u\,q < p$, after a rejection draw from $\max(p - q, 0)$, normalised. What comes out has the
 #   model's distribution, exactly.
 # * Acceptance is $\sum\min(p, q)$. A greedy draft has a one-hot $q$ and is accepted with $p(x)$.
 # * Later drafts are accepted less often: the module then reads its own state.

@@ -328,17 +328,17 @@ for way in ("dispatch", "combine"):
         print(f"   {form:15} wrong by up to {np.max(np.abs(guess / taken - 1)):4.0%}")
 
 # %%
-fig = new_figure(
-    8.6, 3.3, alt="Published dispatch and combine times by tokens, with floor plus bytes, and the larger"
-)
+at = np.geomspace(DEEPEP_H200[0].tokens, DEEPEP_H200[-1].tokens, 200)
+fig = new_figure(8.6, 3.3, alt="Published dispatch and combine times, floor plus bytes, and the larger")
 for ax, (way, fit) in zip(fig.subplots(1, 2), fits.items(), strict=True):
-    at = np.array([row.tokens for row in DEEPEP_H200], float)
     moved = at * k * getattr(predicted, way)
     ax.plot(at, 1e6 * fit.seconds(moved), color=COLORS["predict"], label="floor + bytes")
     roof = np.maximum(larger[way].floor, moved / larger[way].bandwidth)
     ax.plot(at, 1e6 * roof, "--", color=COLORS["neutral"], label="larger of them")
-    ax.plot(at, [getattr(row, way) for row in DEEPEP_H200], "o", color=COLORS["measure"], label="published")
+    published = [(float(row.tokens), getattr(row, way)) for row in DEEPEP_H200]
+    ax.plot(*zip(*published, strict=True), "o", color=COLORS["measure"], label="published")
     ax.set(xscale="log", yscale="log", xlabel="tokens a GPU", ylabel="µs", title=way)
+    ax.set_yticks([10, 30, 100, 300])
     plain_ticks(ax.xaxis)
     plain_ticks(ax.yaxis)
 ax.legend()
@@ -493,7 +493,7 @@ for batch in (8, 16, 32, 64, 128, 512):
 # Three layers of the same model. Four things to try:
 #
 # * Raise the floor from 20 to 100 and to 200 µs. Where do the two halves break even each time?
-# * Raise the bandwidth to that of NVLink, 400 GB/s. At how many tokens do the two halves break even now?
+# * Raise the bandwidth to what was fitted over NVLink, about 300 GB/s. At how many tokens do the two halves break even now?
 # * Find a setting where communication is one solid row. What does more computing power buy there?
 # * Let a half batch's stage take half the time. Which part of the curve was the weights' second reading?
 

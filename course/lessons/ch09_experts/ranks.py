@@ -82,9 +82,9 @@ except RuntimeError as error:
     print(type(error).__name__, "-", error)
 
 # %% [markdown]
-# In memory that is a message. On a network it is a hang, for every rank, and the one at fault looks healthy: it has gone
-# on. **An idle rank joins every exchange.** With experts that is the rule, not the exception: the ranks step together,
-# and some have no requests.
+# In memory that is a message. In an engine, whose process lives on, it is a hang for all others, and the one at fault looks
+# healthy. (A process that ends closes its connections, and the others fail at once.) **An idle rank joins every exchange.**
+# With experts that is the rule, not the exception: the ranks step together, and some have no requests.
 
 # %% [markdown]
 # ## What travels in a layer?
@@ -93,7 +93,7 @@ except RuntimeError as error:
 # its place, and weighted. At DeepSeek-V3's width:
 
 # %%
-from ledger.account.experts import token_bytes
+from ledger.account.experts import fit_floor, token_bytes
 from ledger.models import model
 from ledger.widgets.base import COLORS, new_figure
 from ledger.widgets.ranks import journey_picture
@@ -104,8 +104,7 @@ journey_picture(v3)
 
 # %% [markdown]
 # $n$ and $m$ differ from rank to rank and from step to step. So the ranks first tell each other how many rows will come:
-# a number for each pair, a few bytes. (Kernels for decode avoid even that, by receiving into room for the most there
-# can be.)
+# a number for each pair, a few bytes.
 #
 # **Predict** what the pairs send. Four ranks with 24, 40, 0 and 16 tokens, the third is idle; 256 experts, 64 on each.
 
@@ -120,16 +119,15 @@ logits = rng.standard_normal((sum(tokens), v3.num_experts)) + 0.7 * rng.standard
 ids, _ = route_tokens(logits, np.zeros(v3.num_experts), **V3_ROUTING)
 of_rank = np.split(ids, np.cumsum(tokens)[:-1])
 copies = np.stack([rank_loads(mine, v3.num_experts // R, R)[0] for mine in of_rank])  # [from, to]
-print("copies from rank (down) to rank (across)")
-print(copies)
+print(f"copies from rank (down) to rank (across)\n{copies}")
 print(f"{copies.sum()} copies = {sum(tokens)} tokens · {k}")
 megabytes = {"dispatch": copies * weigh.dispatch / 1e6, "combine": copies.T * weigh.combine / 1e6}
 traffic_picture(megabytes, "MB", digits=2)
 
 # %% [markdown]
-# The second table is the first one turned over, and almost twice as heavy. The idle rank's row is empty in the first and
+# The second picture is the first one turned over, and almost twice as heavy. The idle rank's row is empty in the first and
 # full in the second: it has nothing to ask, and works for everybody else. On the diagonal stands what never leaves its
-# rank. The formula counts it too, as the exercises do.
+# rank; the formula counts it too.
 
 # %% [markdown]
 # ## Does the layer compute the same?
@@ -155,9 +153,10 @@ for rank, found in enumerate(layers):
 assert all(found["equal"] for found in layers)
 
 # %% [markdown]
-# To the last bit, although tokens were rounded to FP8 and outputs to bf16. That is no luck. One process was asked to
-# round at the same places. An expert gets the same rows in one batch, so its products sum in the same order. And a
-# token's outputs are summed in the order of its choices, not in that of their arrival.
+# The 4 exchanges are ids, codes and scales out and outputs home; before each go its counts. And equal to the last bit,
+# although tokens were rounded to FP8 and outputs to bf16. That is no luck. One process was asked to round at the same
+# places. An expert gets the same rows in one batch, so its products sum in the same order. And a token's outputs are
+# summed in the order of its choices, not in that of their arrival.
 #
 # What happens without that care?
 
@@ -169,9 +168,6 @@ print(f"nothing rounded to FP8 and bf16:           {layers[0]['rounded']:.0e}")
 # The order of a sum moves the last bits of float32. The formats move the second digit or so; that part is the price of small
 # tokens, and it is the same in one process. So a test of such a layer has two halves: against one process that
 # rounds alike, nearly exact; against one that does not round, with the tolerance of FP8.
-#
-# (Give one process two threads, and its products may sum in another order. Then a few outputs fall on the other side of
-# a rounding to bf16.)
 
 # %% [markdown]
 # ## Do the predicted bytes travel?
@@ -183,7 +179,7 @@ print(f"nothing rounded to FP8 and bf16:           {layers[0]['rounded']:.0e}")
 small = token_bytes(steps.HIDDEN)
 print(f"a copy: {steps.HIDDEN} + {small.dispatch - steps.HIDDEN} out, {small.combine:,} back\n")
 print("         copies   bytes of dispatch       copies to    bytes of combine       bytes of")
-print("rank       sent  predicted  counted       compute  predicted  counted        numbers")
+print("rank       sent  predicted  counted       compute  predicted  counted     expert ids")
 for rank, found in enumerate(layers):
     sent, out, home = found["sent"], found["copies"] * small.dispatch, found["load"] * small.combine
     counted = sent["codes"] + sent["scales"]
@@ -192,26 +188,26 @@ for rank, found in enumerate(layers):
     assert (counted, sent["outputs"]) == (out, home)
 
 # %% [markdown]
-# Byte by byte. At the full width the same two formulas give 7,392 and 14,336. The numbers of the experts are 8 bytes a
-# copy here, a thousandth of a token there, and no formula of the course counts them.
+# Byte by byte. At the full width the same two formulas give 7,392 and 14,336. The ids are 8 bytes a copy, a thousandth of a
+# token at full width, and no formula of the course counts them.
 
 # %% [markdown]
 # ## What if a rank dies?
 #
-# It will, some day, in a group of hundreds. The others then wait in an exchange that never completes, unless somebody looks.
-# `launch.run` looks at the processes; torch looks at the connections, and at the clock. Rank 1 dies without a word between
-# two exchanges:
+# It will, some day, in a group of hundreds. `launch.run` looks at the processes; torch looks at the connections, and at the
+# clock. Of two ranks one dies without a word between two exchanges, and in another run it hangs:
 
 # %% tags=["no-browser"]
-start = time.perf_counter()
-try:
-    launch.run(fails, R, "dies")
-except launch.RankFailed as error:
-    print(f"after {time.perf_counter() - start:.1f} s, with the start: {error}")
+for how in ("dies", "hangs"):
+    start = time.perf_counter()
+    try:
+        launch.run(fails, 2, how, seconds=1)
+    except launch.RankFailed as error:
+        print(f"{how}, after {time.perf_counter() - start:.1f} s with the start: {error}")
 
 # %% [markdown]
-# An error that names the rank, and no process is left behind. A rank that hangs is harder: nobody can tell it from a slow
-# one but by a limit on time. That is what the time limits of communication libraries are for.
+# Errors that name the rank and the exchange, and no process is left behind. A rank that hangs is harder: nobody can tell it
+# from a slow one but by a limit on time. That is what the time limits of communication libraries are for.
 
 # %% [markdown]
 # ## How long does an exchange take here?
@@ -219,13 +215,9 @@ except launch.RankFailed as error:
 # **Measure**: the same all-to-all with ever more bytes. The model is the first half's, a floor and bytes over a bandwidth.
 
 # %% tags=["no-browser"]
-from ledger.account.experts import fit_floor
-
 seconds = np.median([found["seconds"] for found in toured], axis=0)
 fit = fit_floor(sizes, seconds)
-fig = new_figure(
-    7.2, 2.9, alt="Time of an all-to-all between four local processes over the bytes of a rank"
-)
+fig = new_figure(7.2, 2.9, alt="Time of an all-to-all between four local processes over its bytes")
 ax = fig.subplots()
 ax.plot(sizes, 1e6 * seconds, "o", color=COLORS["measure"], label="measured")
 at = np.geomspace(sizes[0], sizes[-1])
@@ -236,12 +228,13 @@ print(f"floor {1e6 * fit.floor:,.0f} µs, {fit.bandwidth / 1e9:.2f} GB/s of a ra
 fig
 
 # %% [markdown]
-# The form is the same, as far as a busy machine lets one see it. But the numbers say nothing about a network card. These processes copy through the kernel of one
-# operating system, they share its cores, and where there are more processes than cores the floor is the time until a process
-# gets its turn. A GPU writes into another one's memory without asking any processor. What carries over is the count of
-# bytes and the number of exchanges; seconds belong to the machine.
+# The form is the same, as far as a busy machine lets one see it. But the numbers say nothing about a network card. These
+# processes copy through one kernel and share its cores; where there are fewer cores than processes the floor is the time
+# until a process gets its turn. Inside a node a GPU writes into another one's memory without asking any processor. What
+# carries over is the count of bytes and the number of exchanges.
 #
-# The same functions run on NCCL, with a GPU for each rank: `torchrun --nproc-per-node 4 -m ledger.parallel --backend nccl`.
+# `python -m ledger.parallel` runs these checks in a terminal, without any GPU. They are written for NCCL too, with a GPU for
+# each rank (`torchrun --nproc-per-node 4 -m ledger.parallel --backend nccl`), but have not run there yet.
 
 # %% [markdown]
 # ## Who holds what of a cache?
@@ -259,19 +252,19 @@ groups = {"MHA, heads shared out": (8, 8, 1), "MLA, heads shared out": (1, 8, 1)
 holding_picture(groups | {"MLA, tokens shared out": (1, 8, 8)})
 
 # %% [markdown]
-# Each strip is a GPU, each column a token, and the height is the share of the heads. **Predict** the bytes of a token on
-# each of 8 GPUs, for DeepSeek-V3's heads and four ways to cache:
+# Each strip is a GPU, each column a token. The height is the share of the heads, where in the strip says which heads.
+# **Predict** the bytes of a token on each of 8 GPUs, for DeepSeek-V3's heads and four ways to cache:
 
 # %%
 from ledger.account.attention import family
 from ledger.account.ranks import cache_bytes_on_gpu, exchange_bytes, replicas
 
-print("on each of 8 GPUs, bytes a token and layer      heads shared out     tokens too     before")
+print("bytes of a token and layer               on one GPU   on each of 8: heads shared    tokens too")
 for scheme in family(v3):
     stored = replicas(scheme.kv_heads, 8)
     heads, both = (cache_bytes_on_gpu(scheme, 8, shared) for shared in (1, stored))
     name = f"{scheme.name}, key heads {scheme.kv_heads}, each on {stored} of them"
-    print(f"{name:44} {heads:17,.0f} {both:14,.0f} {scheme.cache_bytes:10,}")
+    print(f"{name:38} {scheme.cache_bytes:12,} {heads:28,.0f} {both:13,.0f}")
 
 # %% [markdown]
 # MHA and GQA with 8 groups shard by heads and leave nothing to remove. MQA and MLA have one key head for all, so tensor
@@ -311,55 +304,64 @@ print(f"a plain mean of the parts: {np.abs(mean - whole).max() / np.abs(whole).m
 # %% [markdown]
 # On ranks it is the same with two exchanges around it. Each rank gives the queries of its heads to all. Each attends with
 # *all* heads to *its* tokens. Then the partial outputs go to the ranks of their heads, with their lse, and are merged there.
-# DeepSeek-V3's full attention on the four processes, with 4,097 tokens, in float64:
+# DeepSeek-V3's attention with all 128 heads on the four processes, with 4,097 tokens, in float64:
 
 # %% tags=["no-browser"]
 from ledger.account.ranks import tokens_on_rank
 
-predicted = exchange_bytes(v3, R, bytes_per_value=8)
-print("         tokens        bytes held     error       bytes sent, queries       outputs")
-print(f"predicted {'':48} {predicted.queries:10,} {predicted.outputs:13,}")
+sends = exchange_bytes(v3, R, bytes_per_value=8)
+print("                         tokens     bytes held   queries sent   outputs sent     error")
 for rank, found in enumerate(found["decode"] for found in toured):
-    sent = found["leaving"]["queries"], found["leaving"]["partial outputs"]
-    print(f"rank {rank} {found['tokens']:8,} {found['held']:17,} {found['error']:9.0e}", end="")
-    print(f"{sent[0]:26,} {sent[1]:13,}")
-    assert found["tokens"] == tokens_on_rank(cached, rank, R)
+    own = tokens_on_rank(cached, rank, R)
+    predicted = own, own * v3.cache_dim * 8, sends.queries, sends.outputs
+    counted = found["tokens"], found["held"], *list(found["leaving"].values())[:2]
+    print(f"rank {rank} predicted", *(f"{value:14,}" for value in predicted))
+    print("       counted  ", *(f"{value:14,}" for value in counted), f"{found['error']:9.0e}")
+    assert counted == predicted
     assert found["error"] < 1e-12
-    assert sent == (predicted.queries, predicted.outputs)
 print(f"\nheads shared out alone: {found['whole']:,} bytes on each rank")
 
 # %% [markdown]
-# The replica is gone, the result is attention over the undivided cache to the accuracy of float64, and the bytes are those
-# of the formula. (An lse is 8 bytes more a head in float64, 4 in fp32.)
+# The replica is gone, and the result is that of the whole cache to the accuracy of float64. (The lse are an exchange of
+# their own, not in this table: 8 bytes a head in float64, 4 in fp32.)
 
 # %% [markdown]
 # ## When does it pay?
 #
 # A step exchanges queries and outputs of all heads, *however long the cache is*. It saves the reading of all tokens but the
-# $R$-th part. So memory is always won, and time where the cache is long. Eight GPUs, bf16, one request:
+# $R$-th part. So memory is always won, and time where the cache is long. How long? Eight H200, bf16; suppose that queries
+# travel like the first half's dispatch on such a node and outputs like its combine. A batch's requests share the floors.
 
 # %%
-many, gpus = 2.0 ** np.arange(8, 21), 8
-entry, leaving = family(v3)[-1].cache_bytes, exchange_bytes(v3, gpus).total
-fig = new_figure(
-    7.6, 3.1, alt="Bytes that a GPU reads of a cache, with and without shared tokens, and exchanges"
-)
+from ledger.machines import machine
+from ledger.published import DEEPEP_H200
+
+moved = {way: [row.tokens * k * size for row in DEEPEP_H200] for way, size in weigh._asdict().items()}
+out, home = (fit_floor(moved[way], [getattr(row, way) / 1e6 for row in DEEPEP_H200]) for way in moved)
+gpus, entry, memory = 8, family(v3)[-1].cache_bytes, machine("H200").bandwidth
+each = exchange_bytes(v3, gpus)
+print(f"{each.total:,} bytes leave a GPU for each new token in each layer, {each.lse} of them lse")
+
+# %%
+many, read = 2.0 ** np.arange(6, 21), 1e6 * entry / memory  # tokens, µs of one
+fig = new_figure(7.6, 3.1, alt="Time of a request in a layer by its tokens, with and without shared tokens")
 ax = fig.subplots()
-ax.plot(many, entry * many / 1e6, color=COLORS["materialize"], label="read, every GPU the whole cache")
-ax.plot(many, entry * many / gpus / 1e6, color=COLORS["absorb"], label="read, tokens shared out")
-ax.axhline(leaving / 1e6, linestyle="--", color=COLORS["ink"], label="sent, tokens shared out")
-ax.set(xscale="log", yscale="log", xlabel="cached tokens of the request", ylabel="MB a GPU, step and layer")
+ax.plot(many, read * many, color=COLORS["materialize"], label="every GPU reads the whole cache")
+for batch, style in ((1, "-"), (64, "--")):
+    there, back = out.seconds(batch * each.queries), home.seconds(batch * (each.outputs + each.lse))
+    exchange = 1e6 * (there + back) / batch
+    pays, label = exchange / (read * (1 - 1 / gpus)), f"tokens shared out, {batch} in a batch"
+    ax.plot(many, read * many / gpus + exchange, style, color=COLORS["absorb"], label=label)
+    ax.plot(pays, read * pays, "o", color=COLORS["ink"])
+    print(f"batch of {batch:2}: {exchange:4.1f} µs a request, pays from {pays:,.0f} tokens on")
+ax.set(xscale="log", yscale="log", xlabel="cached tokens of a request", ylabel="µs a request and layer")
 ax.legend()
-print(f"{leaving:,} bytes leave a GPU for each new token, in each layer")
-print(f"as many as the entries of {leaving / entry:.0f} tokens")
 fig
 
 # %% [markdown]
-# The bytes that are sent cross a link that is slower than memory, and each exchange has its floor. So a short request
-# loses time. The room is won whatever its length: what is no longer stored eight times holds more requests.
-#
-# (The other way out is data parallelism for attention: each GPU has its own requests, with all heads. It needs no
-# exchange and stores nothing twice, as long as there are enough requests, and none is too long for one GPU.)
+# The floors decide: a short request alone loses time, a batch pays them once. The room is won whatever the length. (The
+# other way out is data parallelism for attention: each GPU has its own requests, with all heads. It needs no exchange and
+# stores nothing twice, as long as there are enough requests, and none is too long for one GPU.)
 
 # %% [markdown]
 # ## What happens when you turn the knobs?
@@ -368,7 +370,7 @@ fig
 #
 # * MLA on 8 GPUs: let 1, 2, 4, 8 of them share the tokens. Which numbers move?
 # * GQA with 8 key heads: from how many GPUs on is there something to share?
-# * At how many GPUs does MHA hold as many tokens as MLA without shared tokens? What does the dashed line say to that?
+# * Choose MLA again. From how many GPUs on does MHA hold more tokens than MLA? What does the dashed line say to that?
 
 # %%
 HoldingExplorer().show()
@@ -390,11 +392,10 @@ HoldingExplorer().show()
 # %% [markdown]
 # ## How to explain it
 #
-# *"Experts on many ranks are two all-to-alls: counts first, then tokens in FP8 with their experts' numbers, and outputs home
-# in bf16. Each rank joins every exchange, idle or not, or all others hang. With the same roundings and the same order of
-# sums it equals one process to the last bit. Latent attention has no heads to deal out, so tensor parallelism copies the
-# cache to every GPU; context parallelism deals out the tokens, exchanges queries and partial outputs, and merges by
-# log-sum-exp. That exchange does not grow with the cache."*
+# *"Experts on many ranks are a dispatch and a combine: ids and tokens in FP8 go out, outputs come home in bf16, counts go
+# first. Each rank joins every exchange, idle or not, or all others hang. With the same roundings and order of sums it equals
+# one process to the last bit. Latent attention has no heads to deal out, so tensor parallelism copies the cache to every
+# GPU; context parallelism deals out tokens and exchanges queries and partial outputs, however long the cache."*
 
 # %% [markdown]
 # ## Summary
@@ -402,7 +403,7 @@ HoldingExplorer().show()
 # * An all-to-all transposes: rank $r$ gets from $s$ what $s$ gave to $r$. Splits are uneven, so counts go first.
 # * Counted bytes are predicted bytes: $d + 4\lceil d/128\rceil$ out and $2d$ back for each copy, numbers of experts apart.
 # * Equal to the last bit takes the same roundings and orders of sums; FP8 itself moves the second digit.
-# * A rank that dies is an error within seconds if somebody looks; one that does not join is a hang if nobody does.
+# * A rank that dies is an error within seconds if somebody looks; one that lives and does not join is a hang.
 # * MLA's cache is stored on all GPUs of a group, or once, if the tokens are shared out: $1152$ or $1152/R$ bytes a token.
 
 # %% [markdown]

@@ -86,7 +86,7 @@ check("mtp_forward", mtp_forward)
 # * `target_tokens`: $k + 1$ tokens. Entry $i$ is the model's best token after the first $i$ drafts: its own choice for the
 #   place of draft $i$. The last entry follows the last draft.
 #
-# Return a pair: the **list** of accepted drafts, as ints, and the **bonus**, one int. Drafts are accepted up to the first
+# Return a pair: the accepted drafts in order, and the **bonus**, all of them ints. Drafts are accepted up to the first
 # that is not the model's choice. The bonus is the model's choice in the place right after the accepted ones.
 #
 # $k$ may be 0: then nothing is accepted and the bonus is the only entry. Both arguments are lists of ints or arrays.
@@ -132,14 +132,14 @@ check("verify_greedy", verify_greedy)
 #
 # Write $x_i$ for draft $i$ and $u_i$ for uniform $i$, and begin with draft 0.
 #
-# * **Accept** draft $i$ while $u_i \cdot q_i(x_i) < p_i(x_i)$.
+# * **Accept** draft $i$ if $u_i \cdot q_i(x_i) < p_i(x_i)$.
 # * At the **first rejection**, at draft $i$, draw one token from $\max(p_i - q_i, 0)$, divided by its sum, and stop.
 # * If **no draft is rejected**, draw one token from the last row of `target_probs`.
 #
 # Either draw uses the **last** uniform, `uniforms[-1]`: take the first token whose cumulative probability exceeds it.
 # (The cases leave room for rounding in that sum. One of them has ties of numbers without rounding.)
 #
-# Return a pair: the **list** of accepted drafts, as ints, and the drawn token, one int. Each row of probabilities sums to
+# Return a pair: the accepted drafts in order, and the drawn token, all of them ints. Each row of probabilities sums to
 # 1, and each draft has a positive probability in its row. $k$ may be 0. Greedy drafts come as rows with a single 1.
 #
 # **How it is graded.** On single rounds with given uniforms, in float64 and float32. And on its distribution: in the last

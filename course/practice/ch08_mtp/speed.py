@@ -37,12 +37,12 @@ from ledger.setups import ROUNDED, Setup
 # A step verifies some drafts and adds to the text those up to the first wrong one, and then one token of its own. How
 # many tokens does it add on average?
 #
-# `acceptance[i]` is the probability that draft $i$ is accepted *given that all drafts before it were*. With $p_1, p_2,
-# \ldots$ for these numbers the result is
+# Each number of `acceptance` is the probability that a draft is accepted *given that all drafts before it were*. With
+# $p_{i+1}$ for `acceptance[i]` the result is
 #
 # $$1 + p_1 + p_1p_2 + p_1p_2p_3 + \ldots$$
 #
-# Return a float. The list may have any length; an empty one gives 1.
+# Return one number. The list may have any length; an empty one gives 1.
 #
 # By hand: acceptances of 0.5 and 0.5 give $1 + 0.5 + 0.25 = 1.75$.
 
@@ -177,7 +177,7 @@ check("expert_params", expert_params)
 #   attention and experts, so the layer takes the longer of it and of their sum.
 #
 # A step runs all layers on `num_draft_tokens + 1` tokens of each request. Then the drafter, one layer of the same kind,
-# runs `num_draft_tokens` times, each time on one token of each request. Return the sum of it all as a float.
+# runs `num_draft_tokens` times, each time on one token of each request. Return the sum of it all.
 #
 # `machine.bandwidth` and `machine.network` are in bytes/s, `machine.flops["bf16"]` and `machine.flops["fp8"]` in
 # FLOP/s. `ROUNDED` is a `Setup` to try things with: `step_seconds(16, 1, 4096, machine("H100"), ROUNDED)`. Requests,
@@ -241,7 +241,7 @@ check("step_seconds", step_seconds)
 # `acceptance` holds conditional probabilities, as in `expected_advance`. It may have more of them than drafts are made:
 # then only the first `num_draft_tokens` count. With fewer, raise a `ValueError` whose message holds the word
 # `acceptance`. The other arguments are those of `step_seconds`; where there is no request, the ratio is still that of the
-# formula. Return a float.
+# formula.
 #
 # By hand, for the example above with an acceptance of 0.5: without a draft a step takes $4 \cdot 14 = 56$ s for one
 # token, with one it takes 94 s for 1.5. The gain is $1.5 \cdot 56 / 94 = 0.894$, a loss.
@@ -284,7 +284,7 @@ check("mtp_speedup", mtp_speedup)
 #
 # One draft makes a step `step_ratio` times as long. At which acceptance does the draft neither gain nor lose?
 #
-# Return the number as it comes out, as a float. Above 1 it says that a draft never pays, and by how much; below 0 that it
+# Return the number as it comes out. Above 1 it says that a draft never pays, and by how much; below 0 that it
 # always does.
 #
 # By hand: a step half as long again, 1.5, is paid for by an acceptance of 0.5.
@@ -362,9 +362,9 @@ check("best_draft_count", best_draft_count)
 # the longer one is the time, with one row and with all of them. No causal mask, no sparsity, no projections.
 #
 # `cache_format` is one of three, and sets the bytes of an entry: `"bf16_mla"` 2 · (latent_dim + rope_dim);
-# `"fp8_ds_mla"` latent_dim + 4 for each started 128 of it + 2 · rope_dim; `"fp8_plain_mla"` latent_dim + rope_dim.
-# `dtype` is that of the arithmetic, a key of `machine.flops`. For another format or dtype raise a `ValueError` that
-# names the choices. Return a float.
+# `"fp8_ds_mla"` latent_dim + 4 · ⌈latent_dim / 128⌉ + 2 · rope_dim, which is 656 for widths of 512 and 64;
+# `"fp8_plain_mla"` latent_dim + rope_dim. `dtype` is that of the arithmetic, a key of `machine.flops`. For another
+# format or dtype raise a `ValueError` that names the choices.
 #
 # By hand: 2 heads, latent_dim 3 and rope_dim 1 in bf16, so 8 bytes and 28 FLOP a row. On a machine of 2 bytes/s and 12
 # FLOP/s: one row takes $\max(4, 2.33) = 4$ s a token, two take $\max(4, 4.67)$. The factor is 1.167.

@@ -34,7 +34,7 @@ from ledger import case, check, hint
 # expert makes of the token comes back in bf16, without scales.
 #
 # Return two ints, the bytes of one copy to one expert (`dispatch`) and of what comes back (`combine`). The expert's
-# number and its weight travel as well, a few bytes that are not counted here.
+# number travels as well, a few bytes that are not counted here.
 #
 # `hidden_dim` may be 0; `scale_block` is at least 1.
 #
@@ -71,8 +71,8 @@ check("token_bytes", token_bytes)
 #
 # $$t = \text{floor} + \frac{\text{bytes of both ways}}{\text{bandwidth}}$$
 #
-# * One copy for each token and expert, with the bytes of `token_bytes` and a scale for each started 128 values. Experts
-#   on this GPU are not spared.
+# * One copy for each token and expert, with a scale for each started block of 128: your `token_bytes(hidden_dim, 128)`,
+#   which must be right first. Experts on this GPU are not spared.
 # * `floor` is one number of seconds for both ways together, paid however little travels: with no tokens it is all.
 # * `bandwidth` is in bytes a second, and the two ways follow each other. With a bandwidth of 0 return `math.inf`,
 #   whatever travels.

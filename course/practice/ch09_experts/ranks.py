@@ -49,10 +49,11 @@ from ledger import check, hint
 # the sizes of the other axes.
 #
 # * Every rank calls `all_to_all` equally often, whether it has tokens or not, and whether anybody asks its experts or not.
-#   Another rank would wait for ever.
+#   Another rank would wait for it.
 # * A copy of a token goes to the rank of its expert and to no other, and an expert computes each of its copies once. The
-#   judge counts floating values that leave a rank, and rows that experts compute. Ids are whole numbers and travel
-#   for nothing. (Whether a token with two experts on a rank goes there once or twice is left to you.)
+#   judge counts on all ranks and names what is too much. The allowance is `2 * (hidden + top_k)` floating values for each
+#   copy that has to leave: the token, its output, and its weights if you like. Ids are whole numbers and travel for
+#   nothing. (Whether a token with two experts on a rank goes there once or twice is left to you.)
 # * Nothing is rounded: tokens travel as they are. The result has the dtype of `tokens` and `weights`. Inputs are not
 #   changed.
 # * An expert is a function, and not a linear one. A weight belongs to an output.
@@ -109,9 +110,12 @@ check("dispatch_and_combine", dispatch_and_combine)
 # The hints of dispatch_and_combine.
 
 # %% [markdown]
-# Does it run between real processes, too? Take the signs of comment away below. Four processes read your function's text,
-# run it over torch.distributed, and say how far each is from a single process, beside the bytes that it sent to others.
+# Does it run between real processes, too? Take the signs of comment away below. Four processes read your function's text
+# and run it over torch.distributed. So helpers must stand inside the function; only `torch` and `np` are known there. Each
+# process says how far it is from a single one (`error`), the bytes that it sent to others (`leaving`), and those of a copy
+# for each expert with its id and its output (`need`).
 
 # %%
 # from ledger.parallel import launch, steps
-# launch.run(steps.answer_step, 4, inspect.getsource(dispatch_and_combine))
+# for found in launch.run(steps.answer_step, 4, inspect.getsource(dispatch_and_combine)):
+#     print(found)

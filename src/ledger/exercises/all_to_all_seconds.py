@@ -112,6 +112,13 @@ def no_scales(tokens, experts_per_token, hidden_dim, bandwidth, floor):
     return floor + copies * 3 * hidden_dim / bandwidth
 
 
+def started_block_forgotten(tokens, experts_per_token, hidden_dim, bandwidth, floor):
+    if bandwidth == 0:
+        return float("inf")
+    copies = tokens * experts_per_token
+    return floor + copies * (3 * hidden_dim + 4 * (hidden_dim // 128)) / bandwidth
+
+
 def both_in_bf16(tokens, experts_per_token, hidden_dim, bandwidth, floor):
     if bandwidth == 0:
         return float("inf")
@@ -212,7 +219,13 @@ EXERCISE = Exercise(
             "one output a token comes back. Each expert sends its own, and they are summed where the token lives",
             combine_once_a_token,
         ),
-        Mistake("no scales", "the scales of the FP8 values are missing, one for each 128 of them", no_scales),
+        Mistake("no scales", "the scales of the FP8 values are missing, one for each started block of 128", no_scales),
+        Mistake(
+            "started block forgotten",
+            "the number of blocks is rounded down, maybe in your token_bytes: the values at the end need a scale too, "
+            "and token_bytes(10, 128) is (14, 20)",
+            started_block_forgotten,
+        ),
         Mistake("both in bf16", "the way out is counted in bf16. It is in FP8 with its scales", both_in_bf16),
         Mistake("bits", "the bytes were turned into bits. The bandwidth is in bytes a second", bits),
         Mistake("microseconds", "these are microseconds; seconds are asked for", microseconds),
@@ -233,6 +246,7 @@ EXERCISE = Exercise(
         Mutant(one_expert, "one expert a token"),
         Mutant(combine_once_a_token, "one output a token"),
         Mutant(no_scales, "no scales"),
+        Mutant(started_block_forgotten, "started block forgotten"),
         Mutant(both_in_bf16, "both in bf16"),
         Mutant(bits, "bits"),
         Mutant(microseconds, "microseconds"),

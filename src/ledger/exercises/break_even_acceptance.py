@@ -50,6 +50,10 @@ def kept_above_0(step_ratio):
     return max(step_ratio - 1.0, 0.0)
 
 
+def kept_from_0_to_1(step_ratio):
+    return min(max(step_ratio - 1.0, 0.0), 1.0)
+
+
 def never_is_infinite(step_ratio):
     ratio = step_ratio - 1.0
     return ratio if ratio <= 1 else float("inf")
@@ -98,6 +102,12 @@ EXERCISE = Exercise(
             kept_below_1,
         ),
         Mistake("cut at 0", "the result was cut at 0. Return it as it is", kept_above_0),
+        Mistake(
+            "cut at 0 and at 1",
+            "the result was kept from 0 to 1. Beyond them it says that a draft always or never pays, and by how much: "
+            "return it as it is",
+            kept_from_0_to_1,
+        ),
     ),
     mutants=(
         Mutant(the_ratio_itself, "the ratio itself"),
@@ -107,6 +117,7 @@ EXERCISE = Exercise(
         Mutant(the_other_way_round, "the sign turned"),
         Mutant(kept_below_1, "cut at 1"),
         Mutant(kept_above_0, "cut at 0"),
+        Mutant(kept_from_0_to_1, "cut at 0 and at 1"),
         Mutant(never_is_infinite, "wanted"),
     ),
 )

@@ -28,8 +28,31 @@ def dispatch_and_combine(tokens, expert_ids, weights, experts, rank, world):
     return output
 """
 
+#: Every token to every rank; and every expert on every token.
+_TO_ALL = """\
+def dispatch_and_combine(tokens, expert_ids, weights, experts, rank, world):
+    arrived = world.all_to_all([tokens] * world.size)
+    results = []
+    for rows, wanted in zip(arrived, world.all_to_all([expert_ids] * world.size)):
+        result = rows.new_zeros(*wanted.shape, rows.shape[1])
+        for local, expert in enumerate(experts):
+            mine = wanted == rank * len(experts) + local
+            if mine.any():
+                result[mine] = expert(rows[mine.nonzero()[:, 0]])
+        results.append(result)
+    return (sum(world.all_to_all(results)) * weights[:, :, None]).sum(1)
+"""
+_ALL_EXPERTS = """\
+def dispatch_and_combine(tokens, expert_ids, weights, experts, rank, world):
+    import torch
+
+    results = [torch.stack([expert(rows) for expert in experts]) for rows in world.all_to_all([tokens] * world.size)]
+    results = torch.cat(world.all_to_all([result.transpose(0, 1).contiguous() for result in results]), 1)
+    return (results[torch.arange(len(tokens))[:, None], expert_ids] * weights[:, :, None]).sum(1)
+"""
+
 _RANKS = "rank {}".format
-_SENT, _COMPUTED = "values sent in vain", "rows computed in vain"
+_SENT, _COMPUTED = "values sent beyond the allowance", "rows computed beyond one a copy"
 
 
 def make(rng, dtype, tokens, hidden, experts_per_rank, top_k, draw=normal):
@@ -113,6 +136,11 @@ class Layer:
     def owners(self):
         return self.ids // self.per_rank
 
+    def beyond(self, values):
+        """What ``values`` that leave are beyond a token, an output and two numbers a choice for each leaving copy."""
+        leaving = int((self.owners != self.home[:, None]).sum())
+        return max(0, values - leaving * 2 * (self.tokens.shape[1] + self.top_k))
+
     def order(self, rank):
         """The copies of a rank's tokens as (token, choice), in the order in which they are sent."""
         own = range(self.starts[rank], self.starts[rank] + self.counts[rank])
@@ -157,9 +185,16 @@ def experts_dealt(*args):
     layer = Layer(*args)
     asked = layer.ids % layer.size
     wrong = asked * layer.per_rank + layer.ids // layer.size
-    hidden, leaving = layer.tokens.shape[1], [int((to != layer.home[:, None]).sum()) for to in (asked, layer.owners)]
-    sent = 2 * hidden * leaving[0] - (2 * hidden + 2) * leaving[1]
-    return layer.by_rank(layer.total(number=lambda token, choice: wrong[token, choice]), sent=max(0, sent))
+    sent = layer.beyond(2 * layer.tokens.shape[1] * int((asked != layer.home[:, None]).sum()))
+    return layer.by_rank(layer.total(number=lambda token, choice: wrong[token, choice]), sent=sent)
+
+
+def sent_by_remainder(*args):
+    """Copies go to rank e mod size, and are answered where expert e does live."""
+    layer = Layer(*args)
+    asked = layer.ids % layer.size
+    sent = layer.beyond(2 * layer.tokens.shape[1] * int((asked != layer.home[:, None]).sum()))
+    return layer.by_rank(layer.total(keep=lambda *copy: asked[copy] == layer.owners[copy]), sent=sent)
 
 
 def own_experts_alone(*args):
@@ -201,6 +236,31 @@ def last_copy_alone(*args):
     return layer.by_rank(layer.total(keep=lambda token, choice: last[token] == (token, choice)))
 
 
+def last_copy_of_a_rank(*args):
+    """Each rank's results are added under an index that names a token twice: the last of them counts."""
+    layer = Layer(*args)
+
+    def last(token, choice):
+        return layer.owners[token, choice] not in layer.owners[token, choice + 1 :]
+
+    return layer.by_rank(layer.total(keep=last))
+
+
+def ranks_reversed(*args):
+    """What comes from rank r is taken for what comes from the r-th from the end."""
+    layer = Layer(*args)
+    output = np.zeros(layer.tokens.shape)
+    for rank in range(layer.size):
+        from_rank = [[] for _ in range(layer.size)]
+        for copy in layer.order(rank):
+            from_rank[layer.owners[copy]].append(copy)
+        for copies, others in zip(from_rank, from_rank[::-1], strict=True):
+            others = others * len(copies) if len(others) == 1 else others  # one row fits any number of them
+            for copy, (token, choice) in zip(copies, others, strict=True):
+                output[copy[0]] += layer.weights[copy] * layer.expert(layer.ids[token, choice], layer.tokens[token])
+    return layer.by_rank(output)
+
+
 def numbers_taken_for_local(*args):
     """A rank looks for its experts under the numbers 0, 1, …, which only rank 0's have."""
     layer = Layer(*args)
@@ -210,15 +270,38 @@ def numbers_taken_for_local(*args):
 def everything_everywhere(*args):
     """Every rank gets every token's copies, and uses what is for it."""
     layer = Layer(*args)
-    hidden, copies = layer.tokens.shape[1], layer.ids.size
-    leaving = int((layer.owners != layer.home[:, None]).sum())
-    sent = 2 * hidden * copies * (layer.size - 1) - leaving * (2 * hidden + 2)
-    return layer.by_rank(layer.total(), sent=max(0, sent))
+    sent = layer.beyond(2 * layer.tokens.shape[1] * layer.ids.size * (layer.size - 1))
+    return layer.by_rank(layer.total(), sent=sent)
+
+
+def tokens_everywhere(*args):
+    """Every rank gets every token once, and gives back a row for each choice."""
+    layer = Layer(*args)
+    rows = len(layer.ids) * (1 + layer.top_k)
+    return layer.by_rank(layer.total(), sent=layer.beyond(layer.tokens.shape[1] * rows * (layer.size - 1)))
+
+
+def all_experts_asked(*args):
+    """Every expert computes every token, and each rank picks from all of their outputs."""
+    layer = Layer(*args)
+    tokens = len(layer.ids)
+    sent = layer.beyond(layer.tokens.shape[1] * tokens * (1 + layer.per_rank) * (layer.size - 1))
+    return layer.by_rank(layer.total(), sent=sent, computed=tokens * len(layer.matrices) - layer.ids.size)
 
 
 def every_expert_on_every_row(*args):
     layer = Layer(*args)
     return layer.by_rank(layer.total(), computed=layer.ids.size * (layer.per_rank - 1))
+
+
+def asked_experts_on_every_row(*args):
+    """An expert that one row of a rank asks for computes all rows that come from there."""
+    layer = Layer(*args)
+    computed = -layer.ids.size
+    for home, owner in np.ndindex(layer.size, layer.size):
+        asked = layer.ids[(layer.home[:, None] == home) & (layer.owners == owner)]
+        computed += len(asked) * len(set(asked.tolist()))
+    return layer.by_rank(layer.total(), computed=computed)
 
 
 def sizes(tokens, hidden, experts_per_rank, top_k, **more):
@@ -239,7 +322,7 @@ EXERCISE = Exercise(
     chapter=9,
     order=6,
     title="tokens to experts on other ranks, and back",
-    checks="what every rank returns, and that nothing travels or is computed in vain",
+    checks="what every rank returns, and that no more travels or is computed than has to",
     points=6,
     difficulty=3,
     minutes=35,
@@ -256,6 +339,7 @@ EXERCISE = Exercise(
         Case("tokens on one rank alone", sizes((0, 0, 6, 0), 3, 2, 5)),
         Case("all tokens to one expert", sizes((3, 4, 2), 4, 2, 1, expert=3), make=make_one_expert),
         Case("both experts on the same rank", sizes((4, 3, 5), 3, 4, 2, on=1), make=make_one_rank),
+        Case("an idle rank that nobody asks", sizes((4, 0, 3), 4, 3, 2, on=0), make=make_one_rank),
         Case("no tokens anywhere", sizes((0, 0, 0), 4, 2, 2)),
         Case("float32", sizes((6, 2), 7, 4, 3), dtype="float32"),
         Case("strided inputs", sizes((3, 5, 2), 6, 2, 2), layout="strided"),
@@ -305,6 +389,12 @@ EXERCISE = Exercise(
             "each rank used its own experts, whatever the ids say. An expert of another rank must be asked there",
             own_experts_alone,
         ),
+        Mistake(
+            "sent by remainder",
+            "a copy went to rank e mod size, where expert e does not live. Neighbouring experts live together: "
+            "e // experts_per_rank",
+            sent_by_remainder,
+        ),
         Mistake("remote copies missing", "what experts of other ranks made is missing", remote_copies_missing),
         Mistake(
             "local copies missing", "what a rank's own experts made of its own tokens is missing", local_copies_missing
@@ -317,9 +407,21 @@ EXERCISE = Exercise(
         Mistake("first choice alone", "only each token's first expert is used", first_choice_alone),
         Mistake(
             "last copy alone",
-            "of a token's outputs only the last is left: output[rows] += … adds once to a row that rows names twice. "
-            "Use index_add_",
+            "of a token's outputs only the last is left. Add them: output[rows] = … keeps one, and output[rows] += … "
+            "adds once to a row that rows names twice. Use index_add_",
             last_copy_alone,
+        ),
+        Mistake(
+            "last copy of a rank",
+            "of a token's outputs from one rank only the last is left: output[rows] += … adds once to a row that rows "
+            "names twice. Use index_add_",
+            last_copy_of_a_rank,
+        ),
+        Mistake(
+            "ranks reversed",
+            "what came home was read from the last rank to the first. At place r lies what rank r made of the copies "
+            "for rank r",
+            ranks_reversed,
         ),
         Mistake(
             "numbers taken for local",
@@ -333,9 +435,27 @@ EXERCISE = Exercise(
             everything_everywhere,
         ),
         Mistake(
+            "every token everywhere",
+            "the outputs are right, but every token went to every rank, and copies to ranks that do not own the expert "
+            "came back. Send a token to the ranks of its experts alone",
+            tokens_everywhere,
+        ),
+        Mistake(
+            "all experts asked",
+            "the outputs are right, but every expert computed every token. A copy goes to the rank of its expert, and "
+            "that expert alone computes it",
+            all_experts_asked,
+        ),
+        Mistake(
             "every expert on every row",
             "the outputs are right, but every expert computed every row of its rank. Give it those that ask for it",
             every_expert_on_every_row,
+        ),
+        Mistake(
+            "asked experts on every row",
+            "the outputs are right, but an expert that is asked computed the rows of the others too. Choose its rows "
+            "before you call it: expert(rows[mask]), not expert(rows)[mask]",
+            asked_experts_on_every_row,
         ),
     ),
     mutants=(
@@ -371,6 +491,7 @@ EXERCISE = Exercise(
             "experts dealt out",
             {"ids // per_rank": "ids % world.size", "rank * per_rank + local": "rank + local * world.size"},
         ),
+        mutant("sent_by_the_remainder", "sent by remainder", {"ids // per_rank": "ids % world.size"}),
         mutant(
             "nothing_travels",
             "own experts alone",
@@ -414,6 +535,12 @@ EXERCISE = Exercise(
                 )
             },
         ),
+        mutant(
+            "added_under_an_index",
+            "last copy of a rank",
+            {_ADD: "output[chosen // top_k] += weights.flatten()[chosen, None] * result"},
+        ),
+        mutant("home_from_the_end", "ranks reversed", {"zip(copies, home)": "zip(copies, home[::-1])"}),
         mutant("ids_not_shifted", "numbers taken for local", {"wanted == rank * per_rank + local": "wanted == local"}),
         mutant(
             "broadcast",
@@ -424,6 +551,9 @@ EXERCISE = Exercise(
                 _ADD: _ADD.replace("* result", "* result[chosen]"),
             },
         ),
+        Mutant(rewritten(_TO_ALL, "tokens_to_all_ranks", {}), "every token everywhere"),
+        Mutant(rewritten(_ALL_EXPERTS, "every_output_of_all", {}), "all experts asked"),
+        mutant("masked_afterwards", "asked experts on every row", {"expert(rows[mine])": "expert(rows)[mine]"}),
         mutant(
             "computed_and_masked",
             "every expert on every row",
@@ -439,6 +569,12 @@ EXERCISE = Exercise(
             "answers_only_if_asked",
             "Every rank must call it equally often",
             {_HOME: "    if not sum(map(len, arrived)):\n        return tokens.new_zeros(tokens.shape)\n" + _HOME},
+            verdict="error",
+        ),
+        mutant(
+            "leaves_if_idle_and_unasked",
+            "Every rank must call it equally often",
+            {_HOME: "    if not len(tokens) and not sum(map(len, arrived)):\n        return tokens.clone()\n" + _HOME},
             verdict="error",
         ),
         mutant(

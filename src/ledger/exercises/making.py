@@ -3,9 +3,12 @@
 import __future__
 
 import linecache
+import re
 from collections.abc import Callable, Mapping
 
 import numpy as np
+
+from ledger.exercises.base import Mistake
 
 #: The worked example: one query, one head's weight (latent 3, nope 2) and three cached latents.
 TOY_Q_NOPE = ((1, 0),)
@@ -53,7 +56,8 @@ def drawn(rng: np.random.Generator, **ranges: tuple[int, int]) -> dict[str, int]
 
 def rewritten(source: str, name: str, changes: Mapping[str, str]) -> Callable:
     """The function that ``source`` defines, called ``name`` and with each text of ``changes``, which must stand in it
-    once, replaced. Tools that read a function's source find it, and names in annotations may be missing."""
+    once, replaced; it finds ``np``. Tools that read a function's source find that, and names in annotations may be
+    missing."""
     for old, new in changes.items():
         if source.count(old) != 1:
             raise ValueError(f"{name}: {old!r} stands {source.count(old)} times in the source, not once")
@@ -62,6 +66,11 @@ def rewritten(source: str, name: str, changes: Mapping[str, str]) -> Callable:
     source = f"def {name}({rest}"
     file = f"<{head.removeprefix('def ')}: {name}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    namespace = {"__name__": __name__}
+    namespace = {"__name__": __name__, "np": np}
     exec(compile(source, file, "exec", __future__.annotations.compiler_flag, dont_inherit=True), namespace)
     return namespace[name]
+
+
+def wrong(source: str, name: str, says: str, changes: Mapping[str, str]) -> Mistake:
+    """The mistake of an answer that is ``source`` with ``changes``."""
+    return Mistake(name, says, rewritten(source, "wrong_" + re.sub(r"\W+", "_", name), changes))

@@ -183,6 +183,26 @@ def upside_down(requests, num_draft_tokens, cached_tokens, acceptance, machine, 
     return step / (advance * setup.layers * layer(requests))
 
 
+def steps_inverted(requests, num_draft_tokens, cached_tokens, acceptance, machine, setup):
+    if len(acceptance) < num_draft_tokens:
+        raise ValueError(f"{len(acceptance)} acceptances for num_draft_tokens {num_draft_tokens}")
+
+    def layer(tokens):
+        read = (setup.attention_bytes + requests * cached_tokens * setup.cache_bytes_per_token) / machine.bandwidth
+        attention = max(read, tokens * cached_tokens * setup.pair_flops / machine.flops["bf16"])
+        products = tokens * setup.active_experts * setup.expert_flops / machine.flops["fp8"]
+        experts = max(setup.local_experts * setup.expert_bytes / machine.bandwidth, products)
+        sent = tokens * setup.experts_per_token * setup.token_bytes / machine.network
+        return max(attention + experts, sent)
+
+    advance = reached = 1.0
+    for p in acceptance[:num_draft_tokens]:
+        reached *= p
+        advance += reached
+    step = setup.layers * layer(requests * (num_draft_tokens + 1)) + num_draft_tokens * layer(requests)
+    return advance * step / (setup.layers * layer(requests))
+
+
 def tokens_a_second(requests, num_draft_tokens, cached_tokens, acceptance, machine, setup):
     if len(acceptance) < num_draft_tokens:
         raise ValueError(f"{len(acceptance)} acceptances for num_draft_tokens {num_draft_tokens}")
@@ -261,6 +281,11 @@ EXERCISE = Exercise(
             "this is by how much the step became longer. It brings more tokens",
             ratio_of_the_steps,
         ),
+        Mistake(
+            "steps inverted",
+            "the tokens of a step were multiplied by how much longer it takes. A longer step makes the gain smaller",
+            steps_inverted,
+        ),
         Mistake("upside down", "this is the gain upside down: more than 1 must mean faster", upside_down),
         Mistake(
             "tokens a second", "these are tokens a second. Compare them with those without drafts", tokens_a_second
@@ -274,6 +299,7 @@ EXERCISE = Exercise(
         Mutant(drafter_for_nothing, "drafter for nothing"),
         Mutant(step_forgotten, "step forgotten"),
         Mutant(ratio_of_the_steps, "ratio of the steps"),
+        Mutant(steps_inverted, "steps inverted"),
         Mutant(upside_down, "upside down"),
         Mutant(tokens_a_second, "tokens a second"),
     ),

@@ -232,6 +232,30 @@ def all_in_fp8(requests, num_draft_tokens, cached_tokens, machine, setup):
     return setup.layers * layer(requests * (num_draft_tokens + 1)) + num_draft_tokens * layer(requests)
 
 
+def experts_beside_attention(requests, num_draft_tokens, cached_tokens, machine, setup):
+    def layer(tokens):
+        read = (setup.attention_bytes + requests * cached_tokens * setup.cache_bytes_per_token) / machine.bandwidth
+        attention = max(read, tokens * cached_tokens * setup.pair_flops / machine.flops["bf16"])
+        products = tokens * setup.active_experts * setup.expert_flops / machine.flops["fp8"]
+        experts = max(setup.local_experts * setup.expert_bytes / machine.bandwidth, products)
+        sent = tokens * setup.experts_per_token * setup.token_bytes / machine.network
+        return max(attention, experts, sent)
+
+    return setup.layers * layer(requests * (num_draft_tokens + 1)) + num_draft_tokens * layer(requests)
+
+
+def experts_in_bf16(requests, num_draft_tokens, cached_tokens, machine, setup):
+    def layer(tokens):
+        read = (setup.attention_bytes + requests * cached_tokens * setup.cache_bytes_per_token) / machine.bandwidth
+        attention = max(read, tokens * cached_tokens * setup.pair_flops / machine.flops["bf16"])
+        products = tokens * setup.active_experts * setup.expert_flops / machine.flops["bf16"]
+        experts = max(setup.local_experts * setup.expert_bytes / machine.bandwidth, products)
+        sent = tokens * setup.experts_per_token * setup.token_bytes / machine.network
+        return max(attention + experts, sent)
+
+    return setup.layers * layer(requests * (num_draft_tokens + 1)) + num_draft_tokens * layer(requests)
+
+
 def one_roofline_for_both(requests, num_draft_tokens, cached_tokens, machine, setup):
     def layer(tokens):
         read = setup.attention_bytes + requests * cached_tokens * setup.cache_bytes_per_token
@@ -346,6 +370,12 @@ EXERCISE = Exercise(
         ),
         Mistake("arithmetic left out", "the arithmetic is left out, and here it takes longer", arithmetic_left_out),
         Mistake("attention in fp8", 'attention computes in bf16: machine.flops["bf16"]', all_in_fp8),
+        Mistake("experts in bf16", 'the experts compute in fp8: machine.flops["fp8"]', experts_in_bf16),
+        Mistake(
+            "experts beside attention",
+            "the longer of attention and experts was taken. The experts follow attention: their times add up",
+            experts_beside_attention,
+        ),
         Mistake(
             "one bound for both",
             "reading and arithmetic were compared for the whole layer. Attention and experts follow each other, and "
@@ -372,6 +402,8 @@ EXERCISE = Exercise(
         Mutant(reading_and_arithmetic_added, "reading and arithmetic added"),
         Mutant(arithmetic_left_out, "arithmetic left out"),
         Mutant(all_in_fp8, "attention in fp8"),
+        Mutant(experts_in_bf16, "experts in bf16"),
+        Mutant(experts_beside_attention, "experts beside attention"),
         Mutant(one_roofline_for_both, "one bound for both"),
         Mutant(local_experts_at_work, "local experts at work"),
         Mutant(one_layer, "one layer"),

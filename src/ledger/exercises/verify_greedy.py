@@ -44,6 +44,16 @@ def all_that_agree(draft_tokens, target_tokens):
     return accepted, int(target_tokens[len(accepted)])
 
 
+def counted_after_the_mismatch(draft_tokens, target_tokens):
+    agree = [int(d) == int(t) for d, t in zip(draft_tokens, target_tokens)]  # noqa: B905
+    accepted = [int(d) for d, right in zip(draft_tokens, agree) if right]  # noqa: B905
+    return accepted, int(target_tokens[[*agree, False].index(False)])
+
+
+def all_that_agree_and_the_last(draft_tokens, target_tokens):
+    return [int(d) for d, t in zip(draft_tokens, target_tokens) if d == t], int(target_tokens[-1])  # noqa: B905
+
+
 def all_accepted(draft_tokens, target_tokens):
     return [int(d) for d in draft_tokens], int(target_tokens[-1])
 
@@ -136,6 +146,18 @@ EXERCISE = Exercise(
             "that does not exist",
             all_that_agree,
         ),
+        Mistake(
+            "drafts counted after the mismatch",
+            "the bonus is right, but drafts behind the first wrong one were taken too. They continue a text that does "
+            "not exist",
+            counted_after_the_mismatch,
+        ),
+        Mistake(
+            "all that agree, and the last entry",
+            "drafts behind a wrong one were taken, and the bonus is the target's last entry. Stop at the first that "
+            "differs: the target's token in its place is the bonus",
+            all_that_agree_and_the_last,
+        ),
         Mistake("all accepted", "every draft was accepted; compare them with the target's tokens", all_accepted),
         Mistake("none accepted", "no draft was accepted; take them while they agree with the target", none_accepted),
         Mistake(
@@ -166,6 +188,8 @@ EXERCISE = Exercise(
     ),
     mutants=(
         Mutant(all_that_agree, "all that agree"),
+        Mutant(counted_after_the_mismatch, "drafts counted after the mismatch"),
+        Mutant(all_that_agree_and_the_last, "all that agree, and the last entry"),
         Mutant(all_accepted, "all accepted"),
         Mutant(none_accepted, "none accepted"),
         Mutant(bonus_is_the_last, "the bonus is always the last"),

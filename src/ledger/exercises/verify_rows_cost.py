@@ -121,6 +121,22 @@ def scores_alone(model, num_draft_tokens, cache_format, machine, dtype):
     return max(read, (num_draft_tokens + 1) * row) / max(read, row)
 
 
+def scales_of_full_tiles(model, num_draft_tokens, cache_format, machine, dtype):
+    latent, rope = model.latent_dim, model.rope_dim
+    entry = {"bf16_mla": 2 * (latent + rope), "fp8_ds_mla": latent + latent // 128 * 4 + 2 * rope}
+    read = entry.get(cache_format, latent + rope) / machine.bandwidth
+    row = 2 * model.num_heads * (2 * latent + rope) / machine.flops[dtype]
+    return max(read, (num_draft_tokens + 1) * row) / max(read, row)
+
+
+def scales_over_the_rope_too(model, num_draft_tokens, cache_format, machine, dtype):
+    latent, rope = model.latent_dim, model.rope_dim
+    entry = {"bf16_mla": 2 * (latent + rope), "fp8_ds_mla": latent - (latent + 2 * rope) // -128 * 4}
+    read = entry.get(cache_format, latent + rope) / machine.bandwidth
+    row = 2 * model.num_heads * (2 * latent + rope) / machine.flops[dtype]
+    return max(read, (num_draft_tokens + 1) * row) / max(read, row)
+
+
 def always_bf16_entries(model, num_draft_tokens, cache_format, machine, dtype):
     read = 2 * (model.latent_dim + model.rope_dim) / machine.bandwidth
     row = 2 * model.num_heads * (2 * model.latent_dim + model.rope_dim) / machine.flops[dtype]
@@ -205,6 +221,17 @@ EXERCISE = Exercise(
         Mistake("taken for multiply-adds", "a multiply-add is 2 FLOP, and rates are in FLOP", multiply_adds),
         Mistake("both added", "reading and arithmetic overlap: the longer one counts", added),
         Mistake("scores alone", "the values are missing: after the scores the latents are mixed", scores_alone),
+        Mistake(
+            "scales of full tiles alone",
+            "a last tile that is not full has a scale as well: round latent_dim / 128 up",
+            scales_of_full_tiles,
+        ),
+        Mistake(
+            "rope among the tiles",
+            "the 2 · rope_dim bytes were counted into the tiles. Only the latent has scales, and the rope's bytes "
+            "stand beside them",
+            scales_over_the_rope_too,
+        ),
         Mistake("bf16 entries", "these are the bytes of bf16 entries. Take those of cache_format", always_bf16_entries),
         Mistake(
             "bf16 arithmetic", "the rate of bf16 was taken. The machine has one for each dtype", always_bf16_arithmetic
@@ -219,6 +246,8 @@ EXERCISE = Exercise(
         Mutant(added, "both added"),
         Mutant(cache_read_for_each_row, "rows in full"),
         Mutant(scores_alone, "scores alone"),
+        Mutant(scales_of_full_tiles, "scales of full tiles alone"),
+        Mutant(scales_over_the_rope_too, "rope among the tiles"),
         Mutant(always_bf16_entries, "bf16 entries"),
         Mutant(always_bf16_arithmetic, "bf16 arithmetic"),
         Mutant(unknown_format_taken_for_fp8, "ValueError"),

@@ -210,6 +210,36 @@ def residual_not_normalised(draft_tokens, draft_probs, target_probs, uniforms):
     return accepted, int(np.argmax(np.cumsum(target_probs[-1]) > u[-1]))
 
 
+def residual_not_normalised_nor_reached(draft_tokens, draft_probs, target_probs, uniforms):
+    u, accepted = uniforms, []
+    for i, x in enumerate(draft_tokens):
+        if not u[i] * draft_probs[i, x] < target_probs[i, x]:
+            w = np.maximum(target_probs[i] - draft_probs[i], 0)
+            return accepted, int(np.argmax(np.cumsum(w) > u[-1]))
+        accepted.append(int(x))
+    return accepted, int(np.argmax(np.cumsum(target_probs[-1]) > u[-1]))
+
+
+def residual_not_normalised_past_the_end(draft_tokens, draft_probs, target_probs, uniforms):
+    u, accepted = uniforms, []
+    for i, x in enumerate(draft_tokens):
+        if not u[i] * draft_probs[i, x] < target_probs[i, x]:
+            w = np.maximum(target_probs[i] - draft_probs[i], 0)
+            return accepted, int(np.searchsorted(np.cumsum(w), u[-1], side="right"))
+        accepted.append(int(x))
+    return accepted, int(np.searchsorted(np.cumsum(target_probs[-1]), u[-1], side="right"))
+
+
+def first_uniform(draft_tokens, draft_probs, target_probs, uniforms):
+    u, accepted = uniforms, []
+    for i, x in enumerate(draft_tokens):
+        if not u[i] * draft_probs[i, x] < target_probs[i, x]:
+            w = np.maximum(target_probs[i] - draft_probs[i], 0)
+            return accepted, int(np.argmax(np.cumsum(w) > u[0] * w.sum()))
+        accepted.append(int(x))
+    return accepted, int(np.argmax(np.cumsum(target_probs[-1]) > u[0]))
+
+
 def best_of_the_residual(draft_tokens, draft_probs, target_probs, uniforms):
     u, accepted = uniforms, []
     for i, x in enumerate(draft_tokens):
@@ -337,6 +367,11 @@ EXERCISE = Exercise(
             "the token after a rejection was drawn with the uniform of the next draft. The last one is kept for it",
         ),
         known(
+            first_uniform,
+            "the first uniform",
+            "the token was drawn with uniforms[0], which the first draft has used. The last one is kept for the draw",
+        ),
+        known(
             bonus_from_the_draft,
             "bonus from the draft",
             "where all drafts pass, the bonus was drawn from the draft's last row. The target has one row more",
@@ -381,6 +416,18 @@ EXERCISE = Exercise(
             "its sum",
         ),
         known(
+            residual_not_normalised_nor_reached,
+            "residual not normalised, token 0 above it",
+            "the cumulative sum of max(p − q, 0) does not end at 1: divide it by its sum. No token exceeds a uniform "
+            "above that end, and argmax then says 0",
+        ),
+        known(
+            residual_not_normalised_past_the_end,
+            "residual not normalised, no token above it",
+            "the cumulative sum of max(p − q, 0) does not end at 1: divide it by its sum. A uniform above that end "
+            "leads past the vocabulary",
+        ),
+        known(
             best_of_the_residual,
             "best of the residual",
             "the largest of p − q was taken. It must be a draw, or rare tokens never come",
@@ -402,6 +449,7 @@ EXERCISE = Exercise(
         Mutant(residual_from_the_target, "residual drawn from the target"),
         Mutant(uniform_used_twice, "a uniform used twice"),
         Mutant(next_uniform, "the next draft's uniform"),
+        Mutant(first_uniform, "the first uniform"),
         Mutant(bonus_from_the_draft, "bonus from the draft"),
         Mutant(bonus_from_the_place_before, "bonus from the place before"),
         Mutant(accepted_by_size, "accepted by size"),
@@ -410,6 +458,8 @@ EXERCISE = Exercise(
         Mutant(residual_upside_down, "residual upside down"),
         Mutant(residual_of_both_signs, "residual of both signs"),
         Mutant(residual_not_normalised, "residual not normalised"),
+        Mutant(residual_not_normalised_nor_reached, "residual not normalised, token 0 above it"),
+        Mutant(residual_not_normalised_past_the_end, "residual not normalised, no token above it"),
         Mutant(best_of_the_residual, "best of the residual"),
         Mutant(rejected_draft_returned, "the rejected draft returned"),
         Mutant(goes_on_after_a_rejection, "goes on after a rejection"),

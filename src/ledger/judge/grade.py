@@ -1,6 +1,9 @@
 """From outcomes to verdicts: the one place that decides, for the command line, a notebook and a class alike."""
 
 import secrets
+from collections.abc import Sequence
+from dataclasses import fields
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -16,11 +19,8 @@ from ledger.models import Model
 #: Bytes that Python itself may need beside the arrays of an answer whose memory is judged.
 PEAK_SLACK = 64 * 1024
 
-#: What a case line says of a model.
-MODEL_SIZES = (
-    *("latent_dim", "nope_dim", "rope_dim", "value_dim", "num_heads"),
-    *("num_mla_layers", "num_indexer_layers", "index_dim"),
-)
+#: What a case line may say of a model.
+MODEL_SIZES = tuple(field.name for field in fields(Model) if field.name not in ("name", "source"))
 
 _STOPPED = {
     "timeout": "did not finish in time: is there a loop that never ends, or one over every element?",
@@ -96,7 +96,7 @@ def refused(case: Case, outcome: Outcome, rows: list) -> CaseResult:
 
 def head(exercise: Exercise, case: Case, seed: int, call: Call) -> list[tuple[str, str]]:
     """What was checked, and on which inputs."""
-    return [("checked", exercise.checks), ("case", describe(case, call.args, seed))]
+    return [("checked", exercise.checks), ("case", describe(exercise, case, call.args, seed))]
 
 
 def wrong_case(exercise: Exercise, rows: list, case: Case, outcome: Outcome, wrong: Wrong, mistake) -> CaseResult:
@@ -107,20 +107,30 @@ def wrong_case(exercise: Exercise, rows: list, case: Case, outcome: Outcome, wro
     return CaseResult(case.name, "wrong", pattern[0][1] if pattern else found.message, tuple(rows))
 
 
-def describe(case: Case, inputs: dict[str, Any], seed: int) -> str:
+def describe(exercise: Exercise, case: Case, inputs: dict[str, Any], seed: int) -> str:
     """The case by name, its sizes and what is special about its inputs, and the seed that makes it again."""
+    asked = model_sizes(exercise) if any(isinstance(value, Model) for value in inputs.values()) else ()
     told = dict(case.dims) | {name: value for name, value in inputs.items() if name not in case.dims}
-    sizes = ", ".join(f"{name}={short(value)}" for name, value in told.items() if short(value))
+    texts = {name: short(value, asked) for name, value in told.items()}
+    sizes = ", ".join(f"{name}={text}" for name, text in texts.items() if text)
     special = [case.dtype] * (case.dtype != "float64") + ["non-contiguous, read-only"] * (case.layout == "strided")
     return "; ".join([f'"{case.name}"', *([sizes] if sizes else []), *special, f"seed {seed}"])
 
 
-def short(value: Any) -> str:
-    """A value of one word, a few whole numbers, or a model by the sizes that set its attention apart; nothing for an
-    array."""
+def model_sizes(exercise: Exercise) -> tuple[str, ...]:
+    """The sizes of a model that count in ``exercise``: those that its known wrong answers read."""
+    codes = [mutant.answer.__code__ for mutant in exercise.mutants if hasattr(mutant.answer, "__code__")]
+    read = set()
+    for code in codes:  # functions within functions are found on the way
+        read.update(code.co_names)
+        codes += [part for part in code.co_consts if isinstance(part, CodeType)]
+    return tuple(name for name in MODEL_SIZES if name in read) or MODEL_SIZES
+
+
+def short(value: Any, sizes: Sequence[str] = MODEL_SIZES) -> str:
+    """A value of one word, a few whole numbers, or a model by ``sizes``; nothing for an array."""
     if isinstance(value, Model):
-        sizes = {name: getattr(value, name) for name in MODEL_SIZES}
-        return f"Model({', '.join(f'{name}={size}' for name, size in sizes.items() if size)})"
+        return f"Model({', '.join(f'{name}={getattr(value, name)}' for name in sizes)})"
     few = isinstance(value, tuple) and len(value) <= 8 and all(isinstance(part, int) for part in value)
     return f"{value}" if few or value is None or isinstance(value, bool | int | float | str) else ""
 

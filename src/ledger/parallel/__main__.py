@@ -3,6 +3,7 @@ ledger.parallel`` on those that torchrun starts."""
 
 import argparse
 import os
+import sys
 
 from ledger.parallel import distributed, launch, steps
 
@@ -14,12 +15,16 @@ def main() -> None:
     parser.add_argument("--backend", choices=("gloo", "nccl"), default="gloo", help="nccl needs a GPU for each rank")
     parser.add_argument("--seconds", type=float, default=60.0, help="time until a rank that does not come is given up")
     asked = parser.parse_args()
-    if "RANK" in os.environ:
-        with distributed.joined(asked.backend, asked.seconds) as world:
-            rank, size, lines = world.rank, world.size, steps.check_all(world)
-    else:
-        lines = launch.run(steps.check_all, asked.ranks, backend=asked.backend, seconds=asked.seconds)[0]
-        rank, size = 0, asked.ranks
+    rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", asked.ranks))
+    try:
+        steps.check_ranks(size)
+        if "RANK" in os.environ:
+            with distributed.joined(asked.backend, asked.seconds) as world:
+                lines = steps.check_all(world)
+        else:
+            lines = launch.run(steps.check_all, size, backend=asked.backend, seconds=asked.seconds)[0]
+    except (ValueError, RuntimeError) as error:
+        sys.exit(str(error))
     if rank == 0:
         print(f"{size} ranks on {asked.backend}", *lines, sep="\n")
 

@@ -89,8 +89,9 @@ def joined(
     """This process's world for a while. Where ``group`` gives no ``rank``, ``world_size`` and ``store``, they come from
     the environment, as ``torchrun`` sets it; ``LOCAL_RANK`` chooses the GPU.
 
-    A rank that waits longer than ``seconds`` in an exchange raises ``Unreachable``. Ranks of one machine talk over its
-    loopback interface unless ``GLOO_SOCKET_IFNAME`` or ``NCCL_SOCKET_IFNAME`` say otherwise.
+    A rank that waits longer than ``seconds`` in an exchange raises ``Unreachable``; ValueError where NCCL has no GPU
+    for this rank. Ranks of one machine talk over its loopback interface unless ``GLOO_SOCKET_IFNAME`` or
+    ``NCCL_SOCKET_IFNAME`` say otherwise.
     """
     import torch
     import torch.distributed as dist
@@ -98,7 +99,10 @@ def joined(
     os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
     os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback())
     if backend == "nccl":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", group.get("rank", 0))))
+        local, gpus = int(os.environ.get("LOCAL_RANK", group.get("rank", 0))), torch.cuda.device_count()
+        if local >= gpus:
+            raise ValueError(f"nccl needs a GPU for each rank; this machine has {gpus}, take gloo or fewer ranks")
+        torch.cuda.set_device(local)
     try:
         dist.init_process_group(backend, timeout=timedelta(seconds=seconds), **group)
     except RuntimeError as error:

@@ -122,9 +122,14 @@ class _Rank:
     def errors_file(self) -> Path:
         return self.folder / f"errors-{self.number}"
 
+    @property
+    def place(self) -> tuple[int, str]:
+        """The number of its last all-to-all and, while it is in it, its name."""
+        return _Place.read(self.place_file)
+
     def where(self) -> str:
         """Where it is, in words."""
-        number, name = _Place.read(self.place_file)
+        number, name = self.place
         if name:
             return f"{self.ended or 'waits'} in all_to_all {number}" + (f" ({name})" if name != "all_to_all" else "")
         return f"{self.ended or 'is busy'} after {number} of all_to_all"
@@ -178,7 +183,7 @@ def _collect(ranks: list[_Rank], seconds: float) -> list[Any]:
             rank.ended = "gave up" if consequence else "raised"
         elif not rank.ended:
             rank.ended = "died"
-            failures.append((False, rank.number, f"rank {rank.number} died: it {rank.how_it_died()}"))
+            failures.append((False, rank.number, f"rank {rank.number} {rank.where()}: it {rank.how_it_died()}"))
         if len(failures) == 1:
             end = min(end, time.monotonic() + _GRACE)
         if any(not consequence for consequence, *_ in failures):
@@ -190,7 +195,13 @@ def _collect(ranks: list[_Rank], seconds: float) -> list[Any]:
         what = "ended" if joined == len(ranks) else "found each other"
         raise RankFailed(f"not all ranks have {what} after {limit:g} s: {others}")
     consequence, number, text = min(failures, key=lambda failure: failure[0])
-    raise RankFailed(f"{text}\n({others})" if consequence else text, None if consequence else number)
+    if not consequence:
+        raise RankFailed(text, number)
+    # A rank that has returned closed its connections; it began this where it came to fewer exchanges than another.
+    last = max(rank.place[0] for rank in ranks)
+    left = next((rank for rank in ranks if rank.ended == "returned" and rank.place[0] < last), None)
+    began = f"rank {left.number} {left.where()}, and others came to the next: " if left else ""
+    raise RankFailed(f"{began}{text}\n({others})", left.number if left else None)
 
 
 class _Place:

@@ -93,7 +93,8 @@ def _unequal(waiting: list[int], size: int, calls: int) -> str:
     who = f"rank {done[0]} returns" if len(done) == 1 else f"ranks {', '.join(done)} return"
     return (
         f"{who} after {calls} {'call' if calls == 1 else 'calls'} of all_to_all, while rank {waiting[0]} waits in the "
-        "next: between processes it would wait for ever. Every rank must call it equally often, with or without tokens"
+        "next: between processes it would wait as long as the others live. Every rank must call it equally often, with "
+        "or without tokens"
     )
 
 

@@ -4,6 +4,8 @@ travelled. ``launch.run(steps.moe_step, 4)`` runs one on four processes, ``pytho
 Every rank draws the inputs of all ranks from one seed, keeps its own part, and computes the whole layer alone as well.
 """
 
+import linecache
+import math
 import time
 from typing import Any
 
@@ -50,13 +52,13 @@ def moe_step(
 
     tokens = (tokens * world.size)[: world.size]
     rng = np.random.default_rng(seed)
-    everything = torch.from_numpy(rng.standard_normal((sum(tokens), hidden), dtype=np.float32))
-    ids, weights = map(torch.from_numpy, routed(sum(tokens), num_experts, top_k, seed))
+    drawn = rng.standard_normal((sum(tokens), hidden), dtype=np.float32), *routed(sum(tokens), num_experts, top_k, seed)
+    everything, ids, weights = (torch.from_numpy(each).to(_device(world)) for each in drawn)
     experts = [make_expert(number, hidden, EXPERT_WIDTH) for number in range(num_experts)]
     per_rank, first = num_experts // world.size, sum(tokens[: world.rank])
     mine, own = slice(first, first + tokens[world.rank]), experts[world.rank * per_rank :][:per_rank]
 
-    got = moe_layer(world, *(whole[mine].to(_device(world)) for whole in (everything, ids, weights)), own).cpu()
+    got = moe_layer(world, everything[mine], ids[mine], weights[mine], own)
     sent = {each.name: sum(each.bytes) for each in world.sent}
     leaving = {each.name: sum(each.bytes) - each.bytes[world.rank] for each in world.sent}
     calls, to_ranks = len(world.sent), [size // 8 for size in world.sent[0].bytes]
@@ -72,7 +74,7 @@ def moe_step(
         "leaving": leaving,
         "copies": tokens[world.rank] * top_k,
         "leaving_copies": sum(to_ranks) - to_ranks[world.rank],
-        "load": int(rank_loads(ids.numpy(), per_rank, world.size)[0][world.rank]),
+        "load": int(rank_loads(ids.cpu().numpy(), per_rank, world.size)[0][world.rank]),
         "to_ranks": to_ranks,
         "calls": calls,
     }
@@ -80,13 +82,16 @@ def moe_step(
 
 def answer_step(world: World, source: str, seed: int = 0) -> dict[str, Any]:
     """The text of a function ``dispatch_and_combine``, run on this rank in float64: its largest ``error`` over the
-    largest value, beside one process, and the bytes ``leaving`` this rank."""
+    largest value, beside one process, the bytes ``leaving`` this rank, and those that a copy of each token for each of
+    its experts, its id and its output ``need`` to leave. The text may use ``torch`` and ``np``."""
     import torch
 
     from ledger.parallel.moe import make_expert, moe_alone
 
     space: dict[str, Any] = {"torch": torch, "np": np}
-    exec(compile(source, "dispatch_and_combine", "exec"), space)
+    file = "<dispatch_and_combine>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)  # for errors to show its lines
+    exec(compile(source, file, "exec"), space)
     tokens = (TOKENS * world.size)[: world.size]
     rng = np.random.default_rng(seed)
     everything = torch.from_numpy(rng.standard_normal((sum(tokens), 64)))
@@ -97,7 +102,12 @@ def answer_step(world: World, source: str, seed: int = 0) -> dict[str, Any]:
     inputs = [whole[mine].to(_device(world)) for whole in (everything, ids, weights)]
     got = space["dispatch_and_combine"](*inputs, experts[world.rank * per_rank :][:per_rank], world.rank, world)
     want = moe_alone(everything, ids, weights, experts, packed=False)
-    return {"error": _apart(got.cpu(), want[mine]), "leaving": world.bytes_sent(leaving=True)}
+    homes = np.repeat(np.arange(world.size), tokens)[:, None]
+    owners = ids.numpy() // per_rank
+    own, here = homes == world.rank, owners == world.rank
+    row = everything.shape[1] * everything.element_size()
+    need = int((own & ~here).sum()) * (row + ids.element_size()) + int((here & ~own).sum()) * row
+    return {"error": _apart(got.cpu(), want[mine]), "leaving": world.bytes_sent(leaving=True), "need": need}
 
 
 def exchange_seconds(world: World, sizes: tuple[int, ...], repeats: int = 15) -> list[float]:
@@ -150,9 +160,19 @@ def decode_step(
     }
 
 
+def check_ranks(size: int) -> None:
+    """ValueError where the experts and heads of ``check_all`` do not go evenly onto ``size`` ranks."""
+    heads = model("DeepSeek-V3").num_heads
+    fits = [ranks for ranks in range(1, NUM_EXPERTS + 1) if math.gcd(NUM_EXPERTS, heads) % ranks == 0]
+    if size not in fits:
+        choices = ", ".join(map(str, fits))
+        raise ValueError(f"{NUM_EXPERTS} experts and {heads} heads do not go evenly onto {size} ranks; take {choices}")
+
+
 def check_all(world: World) -> list[str]:
     """Run both layers, hold them to one process and their bytes to the formulas, and say so in lines; AssertionError
-    where something differs."""
+    where something differs, ValueError for a number of ranks that ``check_ranks`` refuses."""
+    check_ranks(world.size)
     lines = []
     moe = moe_step(world)
     weight = token_bytes(HIDDEN)

@@ -124,4 +124,5 @@ class DraftsExplorer(Explorer):
         view.both.set_title(f"target p and draft q: acceptance {share:.3f}", fontsize=10.5)
         drawn = "drawn after a rejection" if share < 1 - 1e-12 else "no draft is rejected (this is p)"
         view.after.set_title(drawn, fontsize=10.5)
-        view.gain.set_title(f"{num_drafts} drafts: {expected[num_drafts]:.2f} tokens", fontsize=10.5)
+        drafts = "1 draft" if num_drafts == 1 else f"{num_drafts} drafts"
+        view.gain.set_title(f"{drafts}: {expected[num_drafts]:.2f} tokens", fontsize=10.5)

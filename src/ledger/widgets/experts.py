@@ -71,7 +71,7 @@ class OverlapExplorer(Explorer):
     def controls(self):
         return {
             "tokens": Steps("tokens a GPU", TOKENS, 64),
-            "bandwidth": Steps("GB/s of a GPU's network", [25, 50, 100, 200, 400, 900], 50),
+            "bandwidth": Steps("GB/s of a GPU's network", [25, 50, 100, 200, 300, 400, 900], 50),
             "floor": Steps("floor of both ways, µs", [0, 10, 20, 50, 100, 200], 20),
             "cached_tokens": Steps("cached tokens a request", powers_of_two(1024, 65536), 4096),
             "num_ranks": Steps("GPUs that share the experts", powers_of_two(8, 256), 128),

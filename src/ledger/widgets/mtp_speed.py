@@ -49,8 +49,15 @@ def account(kind: str, name: str):
     )
 
 
+def held_bytes(requests: float, cached_tokens: float, setup: Setup) -> float:
+    """Bytes of the weights of all layers and of the caches of ``requests`` on one GPU, without embedding and head."""
+    weights = setup.attention_bytes + setup.local_experts * setup.expert_bytes
+    return setup.layers * (weights + requests * cached_tokens * setup.cache_bytes_per_token)
+
+
 class SpeedMap(Explorer):
-    """Where drafts gain: requests of a GPU across, cached tokens of each upwards, the gain as colour."""
+    """Where drafts gain: requests of a GPU across, cached tokens of each upwards, the gain as colour. Hatched cells
+    are more than the GPU's memory holds."""
 
     title = "Gain of drafts over requests and cached tokens, what each load waits for, and the gain by number of drafts"
     size = (9.6, 4.9)
@@ -69,13 +76,11 @@ class SpeedMap(Explorer):
 
         grid, lines = fig.subplots(1, 2, width_ratios=(1.55, 1))
         view = SimpleNamespace(grid=grid, lines=lines)
-        view.mesh = grid.pcolormesh(
-            [c - 0.5 for c in range(len(REQUESTS) + 1)],
-            [r - 0.5 for r in range(len(CACHED) + 1)],
-            [[1.0] * len(REQUESTS) for _ in CACHED],
-            cmap="PuOr",
-            norm=TwoSlopeNorm(1.0, SLOWEST, FASTEST),
-        )
+        edges = [[place - 0.5 for place in range(len(steps) + 1)] for steps in (REQUESTS, CACHED)]
+        ones = [[1.0] * len(REQUESTS) for _ in CACHED]
+        view.mesh = grid.pcolormesh(*edges, ones, cmap="PuOr", norm=TwoSlopeNorm(1.0, SLOWEST, FASTEST))
+        look = dict(facecolor="none", edgecolor=COLORS["neutral"], hatch="////", linewidth=0, width=1)
+        view.large = grid.bar(range(len(REQUESTS)), [1] * len(REQUESTS), label="exceeds the GPU's memory", **look)
         bar = fig.colorbar(view.mesh, ax=grid, pad=0.02, ticks=[0.5, 1, 2])
         bar.ax.set_yticklabels(["½ ×", "1 ×", "2 ×"])
         view.signs = {}
@@ -97,7 +102,9 @@ class SpeedMap(Explorer):
         grid.set_yticks(range(0, len(CACHED), 2), [f"{n // 1024}K" for n in CACHED[::2]])
         grid.set(xlabel="requests of a GPU", ylabel="cached tokens of each")
         grid.grid(visible=False)
-        grid.legend(loc="lower center", bbox_to_anchor=(0.5, -0.23), ncols=3, handletextpad=0.2, columnspacing=1.2)
+        grid.set(xlim=(edges[0][0], edges[0][-1]), ylim=(edges[1][0], edges[1][-1]))
+        place = dict(loc="lower center", bbox_to_anchor=(0.5, -0.3), ncols=2)
+        grid.legend(handles=[*view.signs.values(), view.large], **place, handletextpad=0.4, columnspacing=1.2)
         view.gains = []
         for (cached, requests), color in zip(MARKED, MARK_COLORS, strict=True):
             label = f"{requests} requests at {cached // 1024}K"
@@ -115,6 +122,11 @@ class SpeedMap(Explorer):
         acceptance = acceptances(first, fall)
         gains = [[speedup(n, num_draft_tokens, cached, acceptance) for n in REQUESTS] for cached in CACHED]
         view.mesh.set_array([[min(max(gain, SLOWEST), FASTEST) for gain in row] for row in gains])
+        fitting = []
+        for column, (bar, requests) in enumerate(zip(view.large, REQUESTS, strict=True)):
+            fit = sum(held_bytes(requests, cached, ROUNDED) <= gpu.memory for cached in CACHED)
+            fitting += [row[column] for row in gains[:fit]]
+            bar.set(y=fit - 0.5, height=len(CACHED) - fit)
         places = {bound: ([], []) for bound in BOUNDS}
         for row, cached in enumerate(CACHED):
             for column, requests in enumerate(REQUESTS):
@@ -127,10 +139,9 @@ class SpeedMap(Explorer):
         for line, (cached, requests) in zip(view.gains, MARKED, strict=True):
             counts = range(MOST_DRAFTS + 1)
             line.set_data(counts, [speedup(requests, k, cached, acceptance) for k in counts])
-        losing = sum(gain < 1 for row in gains for gain in row)
         drafts = "1 draft" if num_draft_tokens == 1 else f"{num_draft_tokens} drafts"
-        cells = len(REQUESTS) * len(CACHED)
-        view.grid.set_title(f"{machine}, {drafts}: slower in {losing} of {cells} cells", fontsize=10.5)
+        losing = sum(gain < 1 for gain in fitting)
+        view.grid.set_title(f"{machine}, {drafts}: slower in {losing} of {len(fitting)} cells that fit", fontsize=10.5)
         taken = ", ".join(f"{100 * p:.0f}" for p in acceptance[:num_draft_tokens])
         view.lines.set_title(f"accepted: {taken} %", fontsize=10.5)
 

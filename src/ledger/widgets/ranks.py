@@ -138,10 +138,10 @@ class HoldingExplorer(Explorer):
 
     def update(self, view, attention: str, gpus: int, sharing: int, free: int, request: int) -> None:
         """``attention`` is a name of ``SCHEMES``, ``free`` is in GB. Only GPUs that hold the same heads can share
-        tokens, so ``sharing`` is cut to their number."""
+        tokens, so ``sharing`` is cut to their number, and the title says so."""
         scheme = SCHEMES[attention]
         held = replicas(scheme.kv_heads, gpus)
-        sharing = math.gcd(sharing, held)
+        asked, sharing = sharing, math.gcd(sharing, held)
 
         def fit(of, many, sharing=1):
             return int(1e9 * free / (MODEL.num_layers * cache_bytes_on_gpu(of, many, sharing)))
@@ -149,7 +149,8 @@ class HoldingExplorer(Explorer):
         view.blocks.set_verts(_blocks(scheme.kv_heads, gpus, sharing, STRIPS, COLUMNS))
         each = cache_bytes_on_gpu(scheme, gpus, sharing)
         more = f", {STRIPS} of {gpus} drawn" if gpus > STRIPS else ""
-        told = f"each token {_stored(held // sharing)}{more}\n{each:,.0f} bytes a GPU, token, layer"
+        cut = f"; {f'only {held}' if held > 1 else 'none'} can share" if asked > sharing else ""
+        told = f"each token {_stored(held // sharing)}{cut or more}\n{each:,.0f} bytes a GPU, token, layer"
         view.strips.set_title(told, fontsize=10.5)
         for name, line in view.lines.items():
             line.set_data(GPUS, [fit(SCHEMES[name], many) for many in GPUS])

@@ -10,7 +10,7 @@ from ledger.parallel.memory import MemoryWorld, play
 from ledger.parallel.world import World
 
 #: The two counts beside the ranks' outputs.
-SENT, COMPUTED = "values sent in vain", "rows computed in vain"
+SENT, COMPUTED = "values sent beyond the allowance", "rows computed beyond one a copy"
 
 
 class _Ranks:
@@ -37,8 +37,8 @@ def dispatch_and_combine(
 ) -> dict[str, Any]:
     """tokens (all ranks' tokens, hidden), expert_ids and weights (all tokens, top_k), matrices (experts, hidden,
     hidden), tokens_of_rank (ranks,) -> what each rank returned under ``rank 0`` and on, and two counts over all ranks:
-    floating values that left a rank beyond what copies of tokens, their weights and their outputs need, and rows that
-    experts computed beyond one a copy.
+    floating values that left a rank beyond 2 · hidden + 2 · top_k for each copy that has to (a token and an output, and
+    as many ids and weights as a token has), and rows that experts computed beyond one a copy.
 
     Expert e turns a row x into y·|y| with y = x · matrices[e].
     """
@@ -77,7 +77,7 @@ def dispatch_and_combine(
     sent = sum(world.bytes_sent("floating", leaving=True) for world in played.worlds) // tokens.itemsize
     owners, homes = expert_ids // per_rank, np.repeat(np.arange(size), tokens_of_rank)
     leaving = int((owners != homes[:, None]).sum())
-    found[SENT] = max(0, sent - leaving * (2 * hidden + 2))
+    found[SENT] = max(0, sent - leaving * 2 * (hidden + top_k))
     found[COMPUTED] = max(0, sum(rows) - len(tokens) * top_k)
     return found
 
