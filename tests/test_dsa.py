@@ -1,9 +1,13 @@
-"""The account of sparse attention, against a table that is printed elsewhere and against sums over positions."""
+"""The account of sparse attention, against a table that is printed elsewhere and against sums over positions; and its
+exercises, whose oracles go other ways."""
 
 import math
+from importlib import import_module
 
+import numpy as np
 import pytest
 
+from ledger import exercises
 from ledger.account.dsa import (
     break_even_position,
     break_even_prompt,
@@ -12,6 +16,9 @@ from ledger.account.dsa import (
     index_cache_overhead,
     pair_flops,
 )
+from ledger.count import count
+from ledger.exercises.making import rewritten
+from ledger.judge.compare import difference
 from ledger.models import MODELS
 
 V32, GLM, V3 = MODELS["DeepSeek-V3.2"], MODELS["GLM-5.2"], MODELS["DeepSeek-V3"]
@@ -103,3 +110,117 @@ def test_what_makes_no_sense_is_refused():
         dsa_prefill_ledger(10, V32, -1, exact=True)
     with pytest.raises(ValueError, match=r"cached_tokens is 1\.5"):
         dsa_decode_ledger(1.5, V32, 2, "bf16_mla")
+
+
+# The exercises
+
+
+@pytest.mark.parametrize("model", [V32, GLM, V3, MODELS["MiniCPM3-4B"]], ids=lambda m: m.name)
+def test_a_pair_is_what_its_products_count(model):
+    """One query and one token, multiplied as arrays."""
+
+    def attend(queries, keys, values):
+        scores = queries[:, None] @ keys[..., None]
+        return scores @ values[:, None]
+
+    heads, entry = model.num_heads, np.ones(model.latent_dim + model.rope_dim)
+    shared = np.tile(entry, (heads, 1))
+    _, absorbed = count(attend, shared, shared, shared[:, : model.latent_dim])
+    keys = np.ones((heads, model.nope_dim + model.rope_dim))
+    _, expanded = count(attend, keys, keys, np.ones((heads, model.value_dim)))
+    counted = [absorbed.macs, expanded.macs, 0]
+    if model.index_heads:
+        _, indexer = count(lambda q, k: q @ k, np.ones((model.index_heads, model.index_dim)), np.ones(model.index_dim))
+        counted[2] = indexer.macs
+    assert list(pair_flops(model)) == [2 * macs for macs in counted]
+
+
+#: Every exercise on this account, and how it answers.
+ACCOUNT = {
+    "pair_flops": lambda *args: tuple(pair_flops(*args)),
+    "dsa_decode_ledger": lambda *args: dsa_decode_ledger(*args)._asdict(),
+    "dsa_prefill_ledger": lambda *args: dsa_prefill_ledger(*args)._asdict(),
+    "break_even_position": break_even_position,
+    "break_even_prompt": break_even_prompt,
+    "index_cache_overhead": index_cache_overhead,
+}
+
+
+def every_case(id, seeds=range(5)):
+    """(name, arguments) of every case that wants a value, on every seed."""
+    exercise = exercises.get(id)
+    for seed in seeds:
+        for case in exercise.cases:
+            if not case.raises:
+                yield case.name, exercise.inputs(case, seed).values()
+
+
+@pytest.mark.parametrize("id", ACCOUNT)
+def test_account_and_oracle_go_different_ways_to_the_same_number(id):
+    exercise = exercises.get(id)
+    for name, args in every_case(id):
+        assert difference(ACCOUNT[id](*args), exercise.oracle(*args), absolute=exercise.absolute) is None, name
+
+
+@pytest.mark.parametrize("id", ["dsa_decode_ledger", "dsa_prefill_ledger", "break_even_prompt", "index_cache_overhead"])
+def test_the_answer_that_wrong_ones_are_made_from_is_right(id):
+    exercise = exercises.get(id)
+    answer = rewritten(import_module(f"ledger.exercises.{id}").ANSWER, "answer", {})
+    for name, args in every_case(id):
+        assert difference(answer(*args), exercise.oracle(*args), absolute=exercise.absolute) is None, name
+
+
+def test_lengths_to_be_found_lie_beyond_topk():
+    """Where the statements say that the ledger's formulas hold."""
+    for id in ("break_even_position", "break_even_prompt"):
+        for name, args in every_case(id, range(50)):
+            model, topk, *_ = args
+            assert pair_flops(model).absorbed > pair_flops(model).expanded, name
+            assert exercises.get(id).oracle(*args) > topk, name
+
+
+def test_rows_that_pick_for_themselves_do_not_share_a_reading():
+    """One draft at 8K, FP8: bytes of both rows over those of one, by how many picks they share."""
+    ledger, rows_read = dsa_decode_ledger(8192, V32, 2048, "fp8_ds_mla"), exercises.get("rows_read").oracle
+    index_keys = ledger.sparse_bytes - 2048 * 656
+
+    def times(shared):
+        first = np.arange(2048, dtype=np.int32)
+        both = np.stack([first, first[::-1] + 2048 - round(shared * 2048)])
+        return (index_keys + rows_read(both) * 656) / ledger.sparse_bytes
+
+    assert [round(times(shared), 2) for shared in (0, 0.7, 1)] == [1.55, 1.17, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("case", "wanted"),
+    [
+        ("two rows by hand", 3),
+        ("rows with few tokens", 14),
+        ("seven of ten picks shared", 65),
+        ("all rows alike", 19),
+        ("no pick shared", 63),
+        ("one row", 23),
+        ("padding alone", 0),
+    ],
+)
+def test_rows_read_in_cases_that_say_what_they_share(case, wanted):
+    exercise = exercises.get("rows_read")
+    for seed in range(5):
+        selections = exercise.inputs(exercise.case(case), seed)["selections"]
+        assert selections.dtype == np.int32
+        assert exercise.oracle(selections) == wanted
+
+
+def test_selections_hold_a_token_once_in_a_row():
+    for name, (selections,) in every_case("rows_read"):
+        for row in selections:
+            assert len(set(row[row >= 0])) == (row >= 0).sum(), name
+
+
+def test_rows_at_random_share_as_many_picks_as_chance_has_it():
+    """Of N tokens two rows of k leave out (1 - k/N)² on average."""
+    exercise = exercises.get("rows_read")
+    case = exercise.case("DeepSeek-V3.2 with one draft at 8K")
+    read = [exercise.oracle(**exercise.inputs(case, seed)) for seed in range(20)]
+    assert np.mean(read) == pytest.approx(8192 * (1 - 0.75**2), rel=0.01)

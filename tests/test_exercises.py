@@ -46,9 +46,10 @@ BUDGETS = [
     "attend_absorbed",
     "decode_absorbed",
     "merge_chunked_context",
+    "sparse_decode",
 ]
 #: Those of them that scale, take a softmax or merge: elementwise work that ``least_macs`` does not count.
-ELEMENTWISE = ["attend_absorbed", "decode_absorbed", "merge_chunked_context"]
+ELEMENTWISE = ["attend_absorbed", "decode_absorbed", "merge_chunked_context", "sparse_decode"]
 SEEDS = range(5)
 MISTAKES = [(id, mistake.name) for id, exercise in REGISTRY.items() for mistake in exercise.mistakes]
 MUTANTS = [(id, mutant.answer.__name__) for id, exercise in REGISTRY.items() for mutant in exercise.mutants]
@@ -128,6 +129,9 @@ COURSE = {
     8: "mtp_forward verify_greedy verify_sampling expected_advance attention_params expert_params step_seconds "
     "mtp_speedup break_even_acceptance best_draft_count verify_rows_cost",
     9: "token_bytes all_to_all_seconds route_tokens rank_loads overlap_seconds dispatch_and_combine",
+    10: "index_scores quantize_index_keys select_tokens physical_slots sparse_decode masked_prefill pair_flops "
+    "dsa_decode_ledger dsa_prefill_ledger break_even_position break_even_prompt index_cache_overhead rows_read",
+    11: "compress_blocks selection_scores pick_blocks window_range gated_sum nsa_tokens_read nsa_decode",
 }
 
 

@@ -14,7 +14,7 @@ from ledger.judge import wire
 from ledger.judge.outcome import Call, Line, Outcome, Unsupported
 from ledger.machines import MACHINES
 from ledger.models import MODELS
-from ledger.setups import ROUNDED
+from ledger.setups import NSA_PAPER, ROUNDED
 
 VALUES = [
     None,
@@ -158,10 +158,10 @@ def test_arrays_within_containers_keep_their_places():
     assert got["empty"].shape == (0, 5)
 
 
-RECORDS = [*MODELS.values(), *MACHINES.values(), ROUNDED]
+RECORDS = [*MODELS.values(), *MACHINES.values(), ROUNDED, NSA_PAPER]
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: getattr(record, "name", type(record).__name__))
 def test_models_machines_and_setups_cross_by_value(record):
     got = through(record, strict=True)
     assert got == record

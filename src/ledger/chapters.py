@@ -32,8 +32,8 @@ CHAPTERS = (
     Chapter(7, "ch07_decode_kernel", "a decode kernel", ("decode_kernel",), ("decode_kernel", "triton_kernels")),
     Chapter(8, "ch08_mtp", "multi-token prediction", ("drafts", "speed"), ("drafts", "speed")),
     Chapter(9, "ch09_experts", "expert parallelism", ("experts", "ranks"), ("experts", "ranks")),
-    Chapter(10, "ch10_dsa", "DeepSeek sparse attention", (), ()),
-    Chapter(11, "ch11_nsa", "native sparse attention", (), ()),
+    Chapter(10, "ch10_dsa", "DeepSeek sparse attention", ("indexer", "costs"), ("indexer", "ledger")),
+    Chapter(11, "ch11_nsa", "native sparse attention", ("nsa",), ("nsa",)),
 )
 TITLES = {chapter.number: chapter.title for chapter in CHAPTERS}
 #: Every lesson and every practice notebook, as ``ch01_keys/keys``, in the order of the course.

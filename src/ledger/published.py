@@ -5,12 +5,16 @@ tables of SGLang 0.5.14 (FlashAttention 3) and TensorRT-LLM 1.3.0rc20: the atten
 a bf16 cache of latent 512 and rope 64, one new token a request.
 """
 
+import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from ledger.account.dsa import pair_flops
 from ledger.account.roofline import decode_work
 from ledger.machines import Machine, machine
+from ledger.models import Model
 
 #: Cached tokens of a request, for the times below.
 CACHED_TOKENS = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
@@ -174,3 +178,143 @@ MTP_16_H200 = (
     DraftsThroughput(False, 3, 2.44, 82.0),
 )
 MTP_16_H200_REQUESTS, MTP_16_H200_CACHED = 2, 67_584
+
+
+class CostLine(NamedTuple):
+    """A drawn cost of one token at a position, in US$ a million such tokens: a straight line, and after a kink one of
+    another slope. Slopes are for each 1,024 positions."""
+
+    start: float
+    slope: float
+    kink: float = math.inf
+    slope_after: float = 0.0
+
+    def at(self, position: float) -> float:
+        """The cost at ``position``, the number of tokens before it."""
+        return self.start + self.attention(position)
+
+    def attention(self, position: float) -> float:
+        """What of it depends on the position."""
+        before, after = min(position, self.kink), max(position - self.kink, 0.0)
+        return (self.slope * before + self.slope_after * after) / 1024
+
+
+#: By model and phase. Source: DeepSeek-V3.2's report, figure 3, lines read off the drawing: cost on H800 GPUs at 2 US$
+#: an hour for each, by the position of a token. V3.1 is dense, V3.2 has the indexer.
+V32_COST: Mapping[tuple[str, str], CostLine] = {
+    ("V3.1", "prefill"): CostLine(0.05287, 0.0047883),
+    ("V3.2", "prefill"): CostLine(0.06111, 0.005889, 6747, 0.000718),
+    ("V3.1", "decode"): CostLine(0.07050, 0.0162802),
+    ("V3.2", "decode"): CostLine(0.09519, 0.02458, 2105, 0.00082085),
+}
+GPU_HOUR = 2.0
+
+
+def rate_of_slope(slope: float, pair_flops: float, num_layers: int) -> float:
+    """FLOP/s at which a GPU must work for a cost to rise by ``slope`` US$ a million tokens each 1,024 positions, where
+    each position adds ``pair_flops`` in each of ``num_layers``."""
+    return 1024 * num_layers * pair_flops * 1e6 * GPU_HOUR / 3600 / slope
+
+
+class Rate(NamedTuple):
+    """FLOP/s, and the dtype whose peak it is a share of."""
+
+    rate: float
+    dtype: str
+
+
+def v32_rates(model: Model) -> dict[str, Rate]:
+    """The speeds that ``V32_COST`` supposes for each part, by the FLOP of a pair of ``model``, DeepSeek-V3.2.
+
+    Masked MHA is what V3.2's prefill runs before its kink, beside the indexer. Attention over the picks is taken at the
+    kink, where it is topk pairs high.
+    """
+    pair, layers = pair_flops(model), model.num_mla_layers
+    prefill, decode = V32_COST["V3.2", "prefill"], V32_COST["V3.2", "decode"]
+
+    def picks(line: CostLine) -> float:
+        return (line.slope - line.slope_after) * line.kink / model.index_topk
+
+    return {
+        "dense, prefill": Rate(rate_of_slope(V32_COST["V3.1", "prefill"].slope, pair.expanded, layers), "bf16"),
+        "dense, decode": Rate(rate_of_slope(V32_COST["V3.1", "decode"].slope, pair.absorbed, layers), "bf16"),
+        "masked MHA, prefill": Rate(rate_of_slope(prefill.slope - prefill.slope_after, pair.expanded, layers), "bf16"),
+        "indexer, prefill": Rate(rate_of_slope(prefill.slope_after, pair.indexer, layers), "fp8"),
+        "indexer, decode": Rate(rate_of_slope(decode.slope_after, pair.indexer, layers), "fp8"),
+        "over the picks, prefill": Rate(rate_of_slope(picks(prefill), pair.absorbed, layers), "bf16"),
+        "over the picks, decode": Rate(rate_of_slope(picks(decode), pair.absorbed, layers), "bf16"),
+    }
+
+
+#: Cached tokens of a request, for the modules below.
+MODULE_TOKENS = (512, *CACHED_TOKENS)
+#: Microseconds of one layer's whole attention module while it decodes, by kind, cache and requests, one for each of
+#: ``MODULE_TOKENS``: projections in FP8, 128 heads, one new token a request. Dense is DeepSeek-V3's, sparse V3.2's with
+#: its indexer; "fp8" is one byte a value where dense, FlashMLA's 656 bytes an entry where sparse.
+#: Source: ai-dynamo/aiconfigurator@095f58a5 (Apache-2.0), h200_sxm, vLLM 0.24.0, mla and dsa generation modules.
+DECODE_MODULE_H200: Mapping[tuple[str, str, int], tuple[float, ...]] = {
+    ("dense", "bf16", 1): (138.3, 137.9, 140.0, 142.8, 146.9, 154.1, 163.4, 192.2, 237.8),
+    ("dense", "fp8", 1): (149.2, 147.7, 151.2, 155.5, 155.6, 161.4, 167.0, 178.5, 201.6),
+    ("sparse", "bf16", 1): (221.6, 234.7, 263.7, 270.8, 273.2, 277.7, 272.6, 276.8, 283.6),
+    ("sparse", "fp8", 1): (198.7, 201.0, 199.2, 208.1, 210.3, 212.6, 211.1, 211.8, 215.9),
+    ("dense", "bf16", 16): (163.3, 168.3, 175.4, 186.0, 210.8, 262.5, 362.1, 561.5, 954.3),
+    ("sparse", "fp8", 16): (251.6, 250.1, 252.4, 260.6, 264.1, 274.0, 279.0, 298.5, 336.6),
+    ("dense", "bf16", 64): (188.4, 200.0, 225.3, 275.5, 375.5, 575.1, 969.1, 1778.6, 3379.1),
+    ("dense", "fp8", 64): (187.9, 204.7, 224.5, 274.1, 368.6, 572.2, 945.7, 1687.8, 3174.3),
+    ("sparse", "bf16", 64): (259.1, 275.2, 307.2, 320.3, 330.3, 351.3, 392.5, 483.1, 635.9),
+    ("sparse", "fp8", 64): (337.7, 339.4, 340.3, 355.4, 363.2, 386.4, 426.1, 516.0, 672.2),
+}
+
+
+def decode_module_h200(kind: str, cache: str, requests: int) -> dict[int, float]:
+    """Seconds of the module by the cached tokens of each request; a ValueError names what there is."""
+    if (kind, cache, requests) not in DECODE_MODULE_H200:
+        rows = "; ".join(f"{k}, {c}, {n} requests" for k, c, n in DECODE_MODULE_H200)
+        raise ValueError(f"no times of {kind!r} with a {cache!r} cache and {requests} requests; there are: {rows}")
+    times = DECODE_MODULE_H200[kind, cache, requests]
+    return {tokens: us / 1e6 for tokens, us in zip(MODULE_TOKENS, times, strict=True)}
+
+
+def module_requests_h200(kind: str, cache: str, cached_tokens: int, seconds: float) -> float:
+    """Requests that the module decodes in ``seconds``, each with one of ``MODULE_TOKENS`` cached: between the published
+    numbers of requests, and beyond the last, by straight lines. 0 where one takes longer."""
+    counts = sorted(n for k, c, n in DECODE_MODULE_H200 if (k, c) == (kind, cache))
+    times = [decode_module_h200(kind, cache, n)[cached_tokens] for n in counts]
+    if seconds < times[0]:
+        return 0.0
+    last = min(max(bisect_right(times, seconds), 1), len(times) - 1)
+    part = (seconds - times[last - 1]) / (times[last] - times[last - 1])
+    return counts[last - 1] + part * (counts[last] - counts[last - 1])
+
+
+class PrefillModule(NamedTuple):
+    """One layer's whole attention module on a prompt without a prefix, milliseconds: dense with expanded keys, and
+    sparse with its indexer."""
+
+    tokens: int
+    dense: float
+    sparse: float
+
+
+#: One request, 128 heads, projections in FP8, bf16 cache. Source: as above, the context modules.
+PREFILL_MODULE_H200 = (
+    PrefillModule(1024, 0.7090, 1.6730),
+    PrefillModule(2048, 1.4306, 2.9435),
+    PrefillModule(4096, 2.9360, 6.3077),
+    PrefillModule(8192, 7.2649, 13.4932),
+    PrefillModule(16384, 20.6465, 28.7155),
+    PrefillModule(32768, 68.6441, 63.2986),
+)
+
+
+def crossing(rising: Mapping[int, float], falling: Mapping[int, float]) -> float:
+    """The size from which on ``falling`` is the smaller of two tables over the same sizes, between entries by straight
+    lines on logarithmic axes. Infinite where it is not the smaller at the end, 0 where it is all along."""
+    gaps = [(math.log(size), math.log(falling[size] / rising[size])) for size in sorted(rising)]
+    if gaps[-1][1] >= 0:
+        return math.inf
+    above = [place for place, (_, gap) in enumerate(gaps) if gap >= 0]
+    if not above:
+        return 0.0
+    (x, y), (x_next, y_next) = gaps[above[-1]], gaps[above[-1] + 1]
+    return math.exp(x + (x_next - x) * y / (y - y_next))

@@ -1,6 +1,6 @@
-"""How a model's decode is spread over GPUs, as the few numbers that the time of a step needs.
+"""Records of the few numbers that a step of decoding needs: of a layer spread over GPUs, of native sparse attention.
 
-``ledger.account.mtp.setup_for`` makes such a record from a model and the GPUs that share its experts.
+``ledger.account.mtp.setup_for`` makes a ``Setup`` from a model and the GPUs that share its experts.
 """
 
 from dataclasses import dataclass
@@ -42,4 +42,29 @@ ROUNDED = Setup(
     cache_bytes_per_token=1152,
     pair_flops=278_528,
     token_bytes=21_728,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NsaConfig:
+    """The sizes of native sparse attention, in tokens and blocks of tokens.
+
+    The compressed branch takes the mean of every ``block`` tokens, ``stride`` apart. The selected branch reads
+    ``count`` blocks of ``selection_block`` tokens, among them always the first ``initial`` and the last ``local`` ones.
+    The window branch reads the last ``window`` tokens. ``scale`` multiplies the products of queries and keys.
+    """
+
+    block: int
+    stride: int
+    selection_block: int
+    count: int
+    initial: int
+    local: int
+    window: int
+    scale: float
+
+
+#: The sizes of the NSA paper (arXiv 2502.11089), whose keys are 192 wide.
+NSA_PAPER = NsaConfig(
+    block=32, stride=16, selection_block=64, count=16, initial=1, local=2, window=512, scale=192**-0.5
 )

@@ -33,7 +33,12 @@ _MAX_DEPTH = 24
 _MAX_INT_BITS = 1 << 18
 _MAX_DIMS = 32
 _DTYPE = re.compile(r"[<>|=]?(b1|i[1248]|u[1248]|f2|f4|f8|f16|c8|c16|c32)")
-_RECORDS = {"Model": "ledger.models", "Machine": "ledger.machines", "Setup": "ledger.setups"}
+_RECORDS = {
+    "Model": "ledger.models",
+    "Machine": "ledger.machines",
+    "Setup": "ledger.setups",
+    "NsaConfig": "ledger.setups",
+}
 #: torch dtypes that NumPy lacks cross as integers of the same width.
 _TORCH_AS_INT = {
     "bfloat16": "int16",
