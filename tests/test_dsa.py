@@ -195,7 +195,7 @@ def test_rows_that_pick_for_themselves_do_not_share_a_reading():
 @pytest.mark.parametrize(
     ("case", "wanted"),
     [
-        ("two rows by hand", 3),
+        ("rows [3, 5, -1] and [5, 0, 3]", 3),
         ("rows with few tokens", 14),
         ("seven of ten picks shared", 65),
         ("all rows alike", 19),

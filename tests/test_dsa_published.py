@@ -48,18 +48,33 @@ def test_both_dense_slopes_are_one_speed():
         assert published.rate_of_slope(COST["V3.1", phase].slope, flops, 61) == pytest.approx(rate, rel=1e-12)
 
 
-def test_the_curves_rates_are_round_shares_of_the_peak():
+def test_the_curves_rates_as_shares_of_the_peak():
     shares = {
         name: 100 * rate / machine("H800").rate(dtype) for name, (rate, dtype) in published.v32_rates(V32).items()
     }
     assert {name: round(share, 1) for name, share in shares.items()} == {
         "dense, prefill": 60.0,
         "dense, decode": 60.0,
+        "masked MHA, prefill": 55.6,
         "indexer, prefill": 40.0,
         "indexer, decode": 35.0,
         "over the picks, prefill": 57.4,
         "over the picks, decode": 40.0,
     }
+
+
+def test_masked_mha_and_the_indexer_make_the_slope_before_the_kink():
+    """61 layers, 1,024 positions, each of an expanded and an index pair, at 2 US$ for 3,600 seconds."""
+    rates = published.v32_rates(V32)
+    seconds = 81_920 / rates["masked MHA, prefill"].rate + 16_384 / rates["indexer, prefill"].rate
+    assert 61 * 1024 * seconds * 1e6 * 2 / 3600 == pytest.approx(0.005889, rel=1e-9)
+
+
+def test_decodes_picks_without_the_kink():
+    """The slopes alone give a share of the peak that the place of the kink does not move."""
+    line = COST["V3.2", "decode"]
+    rate = published.rate_of_slope(line.slope - line.slope_after, 278_528, 61)
+    assert round(100 * rate / machine("H800").rate("bf16"), 1) == 41.1
 
 
 @pytest.mark.parametrize(("position", "curve", "flops"), [(131_072, 13.54, 13.43), (32_768, 6.94, 8.24)])
@@ -107,7 +122,7 @@ def test_a_prompt_breaks_even_near_28500():
         (32768, 68.64, 63.30),
     ]
     equal = published.crossing({r.tokens: r.dense for r in rows}, {r.tokens: r.sparse for r in rows})
-    assert dsa.to_500(equal) == 28_500
+    assert dsa.about(equal) == 28_500
 
 
 def test_crossing_of_two_power_laws_is_exact():
@@ -121,16 +136,42 @@ def test_crossing_of_two_power_laws_is_exact():
     assert 4 < published.crossing({1: 2.0, 2: 2.0, 4: 2.0, 8: 2.0}, {1: 3.0, 2: 1.0, 4: 3.0, 8: 1.0}) < 8
 
 
-def test_the_parabola_goes_through_its_three_points():
-    """What DSA takes beyond dense at the three lengths follows from the three speeds and a constant."""
-    speed = {name: rate for name, (rate, _) in published.prefill_speeds_h200(V32).items()}
-    left = []
-    for row in published.PREFILL_MODULE_H200[-3:]:
-        square = row.tokens**2 / 2
-        dense = square * 81_920 / speed["dense pairs"]
-        sparse = square * 16_384 / speed["indexer"] + row.tokens * 2048 * 278_528 / speed["picks, with the selection"]
-        left.append((row.sparse - row.dense) / 1e3 - (sparse - dense))
-    assert left == pytest.approx([left[0]] * 3, rel=1e-6)
+@pytest.mark.parametrize(
+    ("tokens", "flops", "time", "dense", "sparse"),
+    [(8192, 0.59, 0.54, 378, 344), (16_384, 1.00, 0.72, 533, 382), (32_768, 1.63, 1.08, 641, 425)],
+)
+def test_a_prompts_flops_take_longer_with_dsa(tokens, flops, time, dense, sparse):
+    """Sums over positions by hand: pairs in sight, and picks of at most 2,048."""
+    row = next(row for row in published.PREFILL_MODULE_H200 if row.tokens == tokens)
+    seen = tokens * (tokens + 1) // 2
+    both = seen * 81_920, seen * 16_384 + (2048 * 2049 // 2 + (tokens - 2048) * 2048) * 278_528
+    assert (round(both[0] / both[1], 2), round(row.dense / row.sparse, 2)) == (flops, time)
+    assert (round(both[0] / row.dense / 1e9), round(both[1] / row.sparse / 1e9)) == (dense, sparse)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cache", "tokens", "us", "requests"),
+    [
+        ("sparse", "fp8", 4096, 208.1, 1),
+        ("sparse", "fp8", 4096, 260.6, 16),
+        ("sparse", "fp8", 4096, (260.6 + 355.4) / 2, 40),
+        ("dense", "fp8", 131_072, 201.6 + (3174.3 - 201.6) / 7, 10),
+        ("dense", "fp8", 4096, 274.1 + (274.1 - 155.5), 127),
+        ("dense", "fp8", 4096, 150.0, 0),
+    ],
+)
+def test_requests_in_a_time_lie_on_straight_lines(kind, cache, tokens, us, requests):
+    table = published.decode_module_h200(kind, cache, 64 if kind == "dense" else 16)
+    assert tokens in table
+    assert published.module_requests_h200(kind, cache, tokens, us / 1e6) == pytest.approx(requests)
+
+
+def test_a_crossing_is_known_no_better_than_the_lengths_around_it():
+    crossings = [
+        published.crossing(*(published.decode_module_h200(*side, n) for side in (("dense", "bf16"), ("sparse", "fp8"))))
+        for n in (64, 16, 1)
+    ]
+    assert [dsa.about(tokens) for tokens in crossings] == [7500, 18_000, 90_000]
 
 
 def test_unknown_times_are_refused():
@@ -181,12 +222,14 @@ def test_the_ledgers_lines_and_crossings(name, cache_format):
 def test_what_the_ledger_shows_of_deepseek_v32():
     """At 128K, and with every layer alike, the whole model gains what a layer does."""
     titles = [ax.get_title("left") for ax in dsa.DsaLedger().figure(cached_tokens=1 << 17).axes]
-    assert [t.split("÷ ")[1] for t in titles[:3]] == [
-        "13.4, equal at 2,176",
-        "7.7, equal at 2,313",
-        "3.3, equal at 16,315",
+    assert titles[:3] == [
+        "decode, FLOP: 13.4 times less, equal at 2,176",
+        "decode, reads: 7.7 times less, equal at 2,313",
+        "prefill, FLOP: 3.3 times less, equal at 16,315",
     ]
     assert titles[3] == "the cache grows by 11.5%"
+    short = dsa.DsaLedger().figure(cached_tokens=1 << 12).axes[2].get_title("left")
+    assert short == "prefill, FLOP: 2.7 times more, equal at 16,315"
 
 
 def test_the_crossings_meet_the_accounts_where_every_layer_owns_an_indexer():
@@ -219,14 +262,28 @@ def test_rows_read_no_more_than_there_is():
     assert dsa.verified_rows(V32, 4096, "bf16_mla", 3, 0.0) == pytest.approx(4096 * 1284 / (4096 * 132 + 2048 * 1152))
 
 
+@pytest.mark.parametrize(("drafts", "peak"), [(1, 4096), (2, 6144), (3, 8192)])
+def test_drafts_read_most_where_their_rows_first_find_tokens_of_their_own(drafts, peak):
+    line = dsa.draft_lines(V32, "fp8_ds_mla").axes[1].lines[drafts - 1]
+    times = dict(zip(line.get_xdata(), line.get_ydata(), strict=True))
+    assert max(times, key=times.get) == peak
+    by_hand = (peak * 132 + peak * 656) / (peak * 132 + 2048 * 656)
+    assert times[peak] == pytest.approx(by_hand, rel=1e-12)
+    assert round(by_hand, 2) == {1: 1.71, 2: 2.25, 3: 2.66}[drafts]
+
+
 def test_limits_are_those_of_memory_and_of_time():
-    rows = {row[0]: row[1:] for row in dsa.limits_by_context(V32, "bf16_mla", 42.3e9, 0.020)}
-    for tokens, (fits, dense, sparse) in rows.items():
-        assert math.floor(fits) == requests_that_fit(42.3e9, tokens, V32, "bf16_mla")
-        gpu = published.reached_h200()
-        assert dense == pytest.approx(0.020 / (61 * tokens * 278_528) * gpu.rate("bf16"))
-        assert sparse > dense or tokens <= 2048
-    assert rows[131_072][0] < rows[131_072][2] / 10
+    """What the page says of them: FP8 caches, 20 ms for 61 modules, 328 µs each."""
+    rows = {row.cached_tokens: row for row in dsa.limits_by_context(V32, 42.3e9, 0.020)}
+    for tokens, row in rows.items():
+        assert math.floor(row.sparse_fits) == requests_that_fit(42.3e9, tokens, V32, "fp8_ds_mla")
+        assert row.dense_fits == pytest.approx(42.3e9 / (61 * 576 * tokens))
+        assert row.dense_fast < row.dense_fits
+        assert (row.sparse_fast < row.sparse_fits) == (tokens <= 16_384)
+    # 16 requests take 260.6 µs at 4K, 64 take 355.4.
+    assert rows[4096].sparse_fast == pytest.approx(16 + 48 * (20_000 / 61 - 260.6) / (355.4 - 260.6))
+    assert rows[4096].sparse_fast < rows[4096].dense_fast
+    assert rows[131_072].sparse_fast > 2 * rows[131_072].sparse_fits > 2 * rows[131_072].dense_fast
 
 
 @pytest.mark.parametrize(
@@ -238,7 +295,7 @@ def test_limits_are_those_of_memory_and_of_time():
         dsa.cost_curves,
         dsa.module_times,
         lambda: dsa.draft_lines(V32, "fp8_ds_mla"),
-        lambda: dsa.two_limits(dsa.limits_by_context(V32, "bf16_mla", 42.3e9, 0.020)),
+        lambda: dsa.two_limits(dsa.limits_by_context(V32, 42.3e9, 0.020)),
     ],
 )
 def test_pictures_have_words_and_labelled_axes(draw):

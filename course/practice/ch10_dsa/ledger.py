@@ -11,12 +11,13 @@
 #
 # You write the ledger of DeepSeek sparse attention, ask it from which length on it pays, and weigh what it adds to the
 # cache. Seven exercises, about 70 minutes. The lesson that goes with them is
-# [10 DeepSeek sparse attention: what it costs](../../notebooks/ch10_dsa/costs.ipynb).
+# [10 DSA: what it saves, and what it does not](../../notebooks/ch10_dsa/costs.ipynb).
 #
 # Amounts are of **one request in one layer** that has an indexer, unless a statement says otherwise. The indexer scores
 # every cached token; attention then meets at most `topk` of them, a number that need not be the model's own. A
 # multiply-add is 2 FLOP. FLOP and bytes are ints, exact however large, so let no float in; lengths at which two costs
-# meet, and ratios, are floats.
+# meet, and ratios, are floats. Where the lesson's functions give names to what they return (`pair_flops(m).absorbed`),
+# yours return plain tuples and dicts: `absorbed, expanded, indexer = pair_flops(m)`.
 #
 # `model("DeepSeek-V3.2")` is a `Model`. The fields that you need: `num_heads`, `latent_dim`, `nope_dim`, `rope_dim`,
 # `value_dim`, `num_mla_layers`, and of the indexer `index_heads`, `index_dim` and `num_indexer_layers` (None, None and
@@ -81,8 +82,8 @@ check("pair_flops", pair_flops)
 #
 # *12 minutes · difficulty 2 of 3 · 3 points*
 #
-# A request has `cached_tokens` tokens in its cache and decodes one more: **one query** meets the cached tokens. What
-# does it compute and read in one layer, dense and sparse?
+# A request has `cached_tokens` tokens in its cache and decodes one more: **one query** meets the cached tokens, and
+# not its own. What does it compute and read in one layer, dense and sparse?
 #
 # * **Dense** attention meets every cached token, in the absorbed form, and reads every cache entry.
 # * **Sparse** attention first lets the indexer score every cached token; this reads every index key. Then attention
@@ -95,7 +96,7 @@ check("pair_flops", pair_flops)
 # whatever the format of the entries. In a model without an indexer the picks come for nothing: 0 FLOP and 0 bytes.
 #
 # Return a dict of four ints: `dense_flops`, `sparse_flops`, `dense_bytes`, `sparse_bytes`. `cached_tokens` and `topk`
-# may be 0. The query's own token is not met in addition, and nothing that is written counts.
+# may be 0. Nothing that is written counts.
 #
 # By hand, for the small model in bf16, 10 cached tokens and a topk of 4: FLOP $10 \cdot 28 = 280$ dense and
 # $10 \cdot 4 + 4 \cdot 28 = 152$ sparse; bytes $10 \cdot 8 = 80$ and $10 \cdot 6 + 4 \cdot 8 = 92$.

@@ -99,6 +99,7 @@ indexer_on_the_picked = but(
 position = but("position", estimate="topk * ratio", root="topk * ratio")
 rectangle_of_picks = but("rectangle_of_picks", root="2 * half")
 half_square_of_dense = but("half_square_of_dense", half="topk * ratio")
+one_pick_less_each = but("one_pick_less_each", root="half + (half * half - topk * (topk + 1) * ratio) ** 0.5")
 other_root = but("other_root", root="half - (half * half - topk * (topk - 1) * ratio) ** 0.5")
 topk_of_the_model = but(
     "topk_of_the_model",
@@ -204,6 +205,12 @@ EXERCISE = Exercise(
             half_square_of_dense,
         ),
         Mistake(
+            "early picks one short",
+            "topk(topk + 1)/2 picks were taken off the rectangle. The query at position p meets itself too: p, so that "
+            "topk(topk - 1)/2 are missing",
+            one_pick_less_each,
+        ),
+        Mistake(
             "the other root",
             "this is the smaller root. It lies below topk, where the formula for the picks does not hold",
             other_root,
@@ -224,6 +231,7 @@ EXERCISE = Exercise(
         Mutant(position, "one query"),
         Mutant(rectangle_of_picks, "a rectangle of picks"),
         Mutant(half_square_of_dense, "half a square of dense pairs"),
+        Mutant(one_pick_less_each, "early picks one short"),
         Mutant(other_root, "the other root"),
         Mutant(topk_of_the_model, "topk of the model"),
         Mutant(negative, "a negative length"),

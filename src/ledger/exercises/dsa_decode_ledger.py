@@ -119,6 +119,10 @@ indexer_idle_while_all_fit = but(
     flops="(cached_tokens * indexer if cached_tokens > topk else 0) + picked * absorbed",
     bytes="(cached_tokens * index_key if cached_tokens > topk else 0) + picked * entry",
 )
+no_scores_while_all_fit = but(
+    "no_scores_while_all_fit",
+    flops="(cached_tokens * indexer if cached_tokens > topk else 0) + picked * absorbed",
+)
 averaged_over_layers = but(
     "averaged_over_layers",
     flops="cached_tokens * indexer * model.num_indexer_layers // model.num_mla_layers + picked * absorbed",
@@ -189,6 +193,11 @@ EXERCISE = Exercise(
             indexer_idle_while_all_fit,
         ),
         Mistake(
+            "no scores while all fit",
+            "the indexer's FLOP were left out where all cached tokens are picked. It always runs here",
+            no_scores_while_all_fit,
+        ),
+        Mistake(
             "indexer forgotten",
             "the indexer is missing. It scores every cached token, and reads the key of each",
             indexer_forgotten,
@@ -251,6 +260,7 @@ EXERCISE = Exercise(
         Mutant(indexer_of_the_picked, "indexer on the picked tokens"),
         Mutant(indexer_on_the_dense_side, "indexer on the dense side"),
         Mutant(indexer_idle_while_all_fit, "indexer idle while all fit"),
+        Mutant(no_scores_while_all_fit, "no scores while all fit"),
         Mutant(averaged_over_layers, "averaged over layers"),
         Mutant(entry_for_each_head, "an entry for each head"),
         Mutant(entries_in_bf16, "entries in bf16"),

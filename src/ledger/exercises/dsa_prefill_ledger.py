@@ -108,7 +108,16 @@ itself_not_seen = but(
     seen="prompt_tokens * (prompt_tokens - 1 if exact else prompt_tokens)",
     met="prompt_tokens * picked - (picked * (picked + 1) // 2 if exact else 0)",
 )
+one_less_scored = but("one_less_scored", seen="prompt_tokens * (prompt_tokens - 1 if exact else prompt_tokens)")
 topk_not_capped = but("topk_not_capped", picked="topk")
+estimate_not_capped = but(
+    "estimate_not_capped",
+    met="prompt_tokens * picked - picked * (picked - 1) // 2 if exact else prompt_tokens * topk",
+)
+sum_not_capped = but(
+    "sum_not_capped",
+    met="prompt_tokens * topk - topk * (topk - 1) // 2 if exact else prompt_tokens * picked",
+)
 topk_of_the_model = but("topk_of_the_model", picked="min(prompt_tokens, model.index_topk)")
 half_a_pair_lost = but("half_a_pair_lost", dense="seen // 2 * expanded", sparse="seen // 2 * indexer + met * absorbed")
 through_floats = but(
@@ -205,6 +214,21 @@ EXERCISE = Exercise(
         ),
         Mistake("itself not seen", "a query sees itself too: p tokens at position p, counted from 1", itself_not_seen),
         Mistake(
+            "itself not scored",
+            "the pairs in sight are L(L - 1)/2 here: a query sees itself too, so with exact=True they are L(L + 1)/2",
+            one_less_scored,
+        ),
+        Mistake(
+            "estimate not capped",
+            "with exact=False more tokens were picked than the prompt has. Every query meets min(L, topk)",
+            estimate_not_capped,
+        ),
+        Mistake(
+            "sum not capped",
+            "with exact=True the sum runs on to topk positions. In a shorter prompt there are only L",
+            sum_not_capped,
+        ),
+        Mistake(
             "topk not capped", "more tokens were picked than the prompt has. Take the smaller number", topk_not_capped
         ),
         Mistake("topk of the model", "the model's own index_topk was taken, not the argument", topk_of_the_model),
@@ -234,6 +258,9 @@ EXERCISE = Exercise(
         Mutant(rectangle_of_picks, "a rectangle of picks"),
         Mutant(triangle_of_picks, "a triangle of picks"),
         Mutant(itself_not_seen, "itself not seen"),
+        Mutant(one_less_scored, "itself not scored"),
+        Mutant(estimate_not_capped, "estimate not capped"),
+        Mutant(sum_not_capped, "sum not capped"),
         Mutant(topk_not_capped, "topk not capped"),
         Mutant(topk_of_the_model, "topk of the model"),
         Mutant(half_a_pair_lost, "half a pair lost"),

@@ -101,6 +101,18 @@ def rope_mixed(model):
     return absorbed, expanded, 2 * model.index_heads * model.index_dim if model.index_heads else 0
 
 
+def rope_mixed_when_absorbed(model):
+    absorbed = 4 * model.num_heads * (model.latent_dim + model.rope_dim)
+    expanded = 2 * model.num_heads * (model.nope_dim + model.rope_dim + model.value_dim)
+    return absorbed, expanded, 2 * model.index_heads * model.index_dim if model.index_heads else 0
+
+
+def rope_left_out_when_expanded(model):
+    absorbed = 2 * model.num_heads * (2 * model.latent_dim + model.rope_dim)
+    expanded = 2 * model.num_heads * (model.nope_dim + model.value_dim)
+    return absorbed, expanded, 2 * model.index_heads * model.index_dim if model.index_heads else 0
+
+
 def nope_for_value(model):
     absorbed = 2 * model.num_heads * (2 * model.latent_dim + model.rope_dim)
     expanded = 2 * model.num_heads * (2 * model.nope_dim + model.rope_dim)
@@ -184,6 +196,16 @@ EXERCISE = Exercise(
         Mistake("rope part forgotten", "the score has a rope part too, in both forms", rope_forgotten),
         Mistake("rope part mixed", "the rope part is scored, and not mixed: it counts once", rope_mixed),
         Mistake(
+            "rope part of the entry mixed",
+            "the absorbed form mixes the whole entry. Its rope part is scored, and only the latent is mixed",
+            rope_mixed_when_absorbed,
+        ),
+        Mistake(
+            "rope part left out of the expanded key",
+            "the expanded key has no rope part here. It is nope_dim + rope_dim wide",
+            rope_left_out_when_expanded,
+        ),
+        Mistake(
             "nope for value",
             "the value is counted nope_dim wide. It is value_dim wide, which is another width in some models",
             nope_for_value,
@@ -208,6 +230,8 @@ EXERCISE = Exercise(
         Mutant(scores_alone, "scores alone"),
         Mutant(rope_forgotten, "rope part forgotten"),
         Mutant(rope_mixed, "rope part mixed"),
+        Mutant(rope_mixed_when_absorbed, "rope part of the entry mixed"),
+        Mutant(rope_left_out_when_expanded, "rope part left out of the expanded key"),
         Mutant(nope_for_value, "nope for value"),
         Mutant(attention_heads_in_the_indexer, "attention's heads in the indexer"),
         Mutant(one_indexer_head, "one indexer head"),

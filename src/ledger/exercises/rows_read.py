@@ -62,6 +62,10 @@ def every_pick(selections):
     return int((selections >= 0).sum())
 
 
+def row_by_row(selections):
+    return sum(len(np.unique(row)) for row in selections)
+
+
 def every_place(selections):
     return int(selections.size)
 
@@ -112,7 +116,7 @@ EXERCISE = Exercise(
     make=make,
     oracle=oracle,
     cases=(
-        Case("two rows by hand", make=of([[3, 5, -1], [5, 0, 3]])),
+        Case("rows [3, 5, -1] and [5, 0, 3]", make=of([[3, 5, -1], [5, 0, 3]])),
         Case("odd sizes", {"rows": 3, "topk": 17, "cached_tokens": 41}),
         Case("rows with few tokens", {"rows": 4, "topk": 30, "cached_tokens": 11}),
         Case("padding anywhere", {"rows": 5, "topk": 13, "cached_tokens": 60}, make=make_scattered),
@@ -139,6 +143,12 @@ EXERCISE = Exercise(
             "picks counted twice",
             "a token that several rows pick was counted for each of them. It is read once for all rows",
             every_pick,
+        ),
+        Mistake(
+            "row by row",
+            "each row was counted by itself, with its padding as a token. Count distinct tokens of all rows at once, "
+            "without −1",
+            row_by_row,
         ),
         Mistake("every place counted", "these are all places, padding and repeated picks among them", every_place),
         Mistake(
@@ -172,6 +182,7 @@ EXERCISE = Exercise(
     mutants=(
         Mutant(padding_counted, "padding counted"),
         Mutant(every_pick, "picks counted twice"),
+        Mutant(row_by_row, "row by row"),
         Mutant(every_place, "every place counted"),
         Mutant(one_taken_off_for_padding, "one taken off for padding"),
         Mutant(token_0_left_out, "token 0 left out"),

@@ -6,8 +6,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import NamedTuple
 
-import numpy as np
-
 from ledger.account.cache import (
     CACHE_FORMATS,
     cache_bytes_per_token,
@@ -97,7 +95,7 @@ def times_less(gain: float) -> str:
 #: (title, unit of the axis, what one unit is) of the three charts.
 CHARTS = (
     ("decode, FLOP", "GFLOP a token, all layers", 1e9),
-    ("decode, bytes read", "MB a token, all layers", 1e6),
+    ("decode, reads", "MB a token, all layers", 1e6),
     ("prefill, FLOP", "TFLOP a prompt, all layers", 1e12),
 )
 
@@ -197,7 +195,7 @@ def overhead_strips(models: Sequence[tuple[Model, str]]):
         ax.text(entry + key + 12, place, f"+ {key:.3g} = {key / entry:.1%}", va="center", fontsize=9)
     ax.set_yticks(range(len(models)), [f"{model.name}, {cache_format}" for model, cache_format in models])
     ax.set(xlim=(0, 1520), ylim=(len(models) - 0.5, -0.5), xlabel="bytes of a token in a layer")
-    ax.set_title("the entry + the indexer's key = by how much the cache grows", fontsize=10.5)
+    ax.set_title("entry + indexer's key, and by how much the cache grows", fontsize=10.5)
     ax.grid(visible=False, axis="y")
     return fig
 
@@ -309,11 +307,6 @@ def module_times():
         ax.yaxis.set_major_formatter("{x:g}")
     fig.axes[0].legend(loc="upper left")
     return fig
-
-
-def distinct_tokens(selections: np.ndarray) -> int:
-    """Distinct tokens of several rows' selections, (rows, topk), where a negative number stands for none."""
-    return len(set(selections[selections >= 0].tolist()))
 
 
 def verified_rows(model: Model, cached_tokens: float, cache_format: str, drafts: int, shared: float) -> float:
