@@ -174,7 +174,21 @@ def test_titles_say_the_numbers(position):
     fig = NsaExplorer().figure(position=position)
     read, titles = tokens_read(position + 1, NSA_PAPER), [ax.get_title(loc="left") for ax in fig.axes]
     assert f"tokens read: {read.compressed:,} + {read.selected:,} + {read.window:,}" in titles
-    assert f"{read.total:,} of {position + 1:,}: {(position + 1) / read.total:.2f} ×" in titles
+    at_1m = (1 << 20) / tokens_read(1 << 20, NSA_PAPER).total
+    assert (
+        f"{read.total:,} of {position + 1:,}: {(position + 1) / read.total:.2f} ×\nat 1M tokens: {at_1m:.1f} ×"
+        in titles
+    )
+
+
+@pytest.mark.parametrize(("position", "size", "count"), [(4095, 32, 32), (4095, 128, 8), (30, 64, 16)])
+def test_the_title_says_how_much_of_the_scores_the_blocks_have(position, size, count):
+    found = reading_map(position, replace(NSA_PAPER, selection_block=size, count=count))
+    fig = NsaExplorer().figure(position=position, selection_block=size, count=count)
+    (title,) = [t for t in (ax.get_title(loc="left") for ax in fig.axes) if "by score" in t]
+    of_picked = sum(score for j, score in enumerate(found.scores) if j in found.picked)
+    share = of_picked / found.scores.sum() if position >= 31 else 0
+    assert title.endswith(f"; {100 * share:.0f}% of the scores")
 
 
 def test_the_lengths_of_the_scores_reach_the_last_position():

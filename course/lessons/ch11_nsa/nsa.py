@@ -14,7 +14,7 @@
 # last. Its blocks lie in one piece, and it is trained that way from the first step.
 #
 # **The question:** which tokens does such a query read, how many are they, why in blocks, and what is lost beside DSA
-# and beside throwing tokens away?
+# and beside *StreamingLLM*, which keeps the first tokens and the last and throws the others away?
 
 # %% [markdown]
 # ## Can you skip this lesson?
@@ -25,8 +25,8 @@
 # 2. Compressed blocks are 32 tokens long, one every 16. How many does the query at position 30 see? At 63?
 # 3. A selected block has 64 tokens. Which compressed blocks score it, and with which weights?
 # 4. Why do all heads of a group take the same blocks?
-# 5. How many tokens does a step read at 65,536? To what does the saving tend at any length?
-# 6. DSA and NSA read about the same number of tokens at 8K. Which reads are cheaper, and why?
+# 5. How many tokens does a step read at 65,536? What does the ratio tend to as the text grows?
+# 6. DSA and NSA read about the same number of tokens at 8K. Whose come faster per byte, and why?
 # 7. Who trains the part that selects, in NSA, in DSA and in StreamingLLM?
 #
 # <details><summary>Answers</summary>
@@ -34,16 +34,15 @@
 # 1. Compressed, selected, window. No: each gate is a sigmoid of its own.
 # 2. None, and three (those that end at 31, 47 and 63).
 # 3. With indices from 0, blocks $4j-1 \ldots 4j+3$ with 1, 2, 2, 2, 1.
-# 4. They share keys and values. With blocks of their own each head would pull in others, and the group would read all
-#    of them.
+# 4. They share keys and values. With blocks of their own each head would pull in others, and all would be read.
 # 5. 4,095 + 1,024 + 512 = 5,631, 11.6 times fewer. To 16, the stride.
-# 6. NSA's: 64 tokens in one piece. DSA's rows lie anywhere.
+# 6. NSA's: 64 tokens lie in one piece. (Measured here on a CPU only; and DSA reads fewer bytes.)
 # 7. The model's own loss, through the compressed branch, which is part of the output. A loss of its own that imitates
 #    dense attention. Nobody.
 #
 # </details>
 #
-# (The next cell keeps NumPy's products to one core, so that the times on this page repeat.)
+# (The next cell keeps NumPy's products to one core, so that the times on this page vary less.)
 
 # %%
 import os
@@ -55,8 +54,7 @@ os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_
 #
 # 16 tokens, one head, keys and values of one number. The query is 1, so a key is a score. Compressed blocks are 4
 # tokens long, one every 2; their key is the **mean** of the keys. (In the paper it is a small learned network that
-# sees all keys of the block and their places. The mean is what you can check by hand, and a start that many
-# implementations take.)
+# sees all keys of the block and their places. The mean is what you can check by hand.)
 
 # %%
 import numpy as np
@@ -83,10 +81,13 @@ picked = pick_blocks(scores, count=3, initial=1, local=1)
 print("three blocks, the first and the last forced:", picked)
 
 # %% [markdown]
-# The forced blocks take two of three places, whatever they score. Block 2 wins the third. The last branch is the
-# window, here 4 tokens. Three separate softmaxes, and a gate for each:
+# The forced blocks take two of three places, whatever they score. Block 2 wins the third. (This function returns a
+# list; yours in the exercises returns `count` int32, with −1 where no block is left.) The last branch is the window,
+# here 4 tokens. Three separate softmaxes, and a gate for each:
 #
-# $$o = \sum_{c} g_c \cdot \text{softmax}\left(q K_c^{\top}\right) V_c \qquad g_c = \text{sigmoid}(\ldots)$$
+# $$o = \sum_{c} g_c \cdot \text{softmax}\left(q K_c^{\top}\right) V_c \qquad g_c = \text{sigmoid}(f_c(x))$$
+#
+# A gate comes from the new token's hidden state $x$, through a small learned map $f_c$: one value a head and branch.
 
 # %%
 selected = [4 * j + i for j in sorted(picked) for i in range(4)]
@@ -99,13 +100,12 @@ print("branches:", branches.round(3), "  gates:", gates, " sum", gates.sum())
 print(f"output: {gates @ branches:.4f}")
 
 # %% [markdown]
-# The gates sum to 1.5, and nobody divides by it. They are three volumes, not a mixture: a model can turn a branch
-# off, or all of them. The last block lies in the selection *and* in the window. In the toy both read the same keys;
-# in the model each branch has keys and values of its own, so that tokens 12 to 15 are read twice and are two
-# different things.
+# The gates sum to 1.5, and nobody divides by it: a model can turn a branch off, or all of them. The last block lies in
+# the selection *and* in the window. In the toy both read the same keys; in the model each branch has keys and values
+# of its own, so that tokens 12 to 15 are read twice and are two different things.
 #
-# Why separate keys? What is near is easy to learn and helps at once. If all branches shared it, the window would do
-# the work and the others would learn nothing.
+# Why separate keys? What is near is easy to learn and helps at once. With shared keys the window could do most of the
+# work, and the others might learn little: that is the paper's reason.
 
 # %% [markdown]
 # ## What does a query read at real sizes?
@@ -126,17 +126,21 @@ print({name: size for name, size in vars(nsa).items() if name != "scale"})
 print(now, "in all", now.total)
 
 # %%
-ways = {"compressed": ("32 to 1,\nevery 16", "a learned map", "coarse keys", "latent")}
-ways["selected"] = ("16 best\nblocks of 64", "by the scores above", "block keys", "absorb")
-ways["window"] = ("the last", "", "near keys", "rope")
+few = f"{nsa.block - nsa.stride}–{nsa.block - 1} × {D}"
+ways = {"compressed": ("waiting keys", few, "32 to 1,\nevery 16", "a learned map", "coarse keys", "latent")}
+ways["selected"] = ("all keys", (T, D), "16 best\nblocks of 64", "by coarse scores", "block keys", "absorb")
+ways["window"] = ("new key", (1, D), "and those\nbefore it", "the last 512", "near keys", "rope")
 rows = []
-for (name, (how, by, keys_of, color)), read in zip(ways.items(), now, strict=True):
-    lane = [Box("keys", (T, D)), Arrow(how, by), Box(keys_of, (read, D))]
+for (name, (kept, shape, how, by, keys_of, color)), read in zip(ways.items(), now, strict=True):
+    lane = [Box(kept, shape), Arrow(how, by), Box(keys_of, (read, D))]
     lane += [Arrow("softmax", f"{read * (D + V) * 2 / 1e3:,.0f} KB"), Box("out", (H, V))]
     rows.append(Lane(name, [*lane, Arrow("× gate", "a sigmoid"), Box("gated", (H, V))], COLORS[color]))
 flow("One group, one query; values go the same way; the three are added", rows)
 
 # %% [markdown]
+# The KB are keys and values in bf16. A new key waits with those before it until its block of 32 is full. The coarse
+# key is made once and cached: a step reads *it*, not the tokens under it.
+#
 # And at the start of a text? A compressed block exists only once it is full.
 
 # %%
@@ -147,13 +151,12 @@ for position in (0, 30, 31, 46, 47, 63, 8191):
     left = tokens - (nsa.stride * (seen - 1) + nsa.block if seen else 0)
     print(f"{position:8} {tokens:8} {seen:12} {left:12}")
 nothing = attend(np.ones((H, D)), np.zeros((0, D)), np.zeros((0, V)), [], 1.0)
-print("attention over nothing:", np.unique(nothing[0]), " lse", np.unique(nothing[1]))
+print("attention over nothing:", np.unique(nothing[0]))
 
 # %% [markdown]
-# Below position 31 there is **no compressed branch**: a softmax over nothing is 0 ÷ 0, and the right answer is an
-# output of
-# 0. A kernel that forgets this starts every text with NaN. The newest tokens, up to 15 of them after that, are in no
-#    compressed block yet. The window and the forced local blocks have them.
+# Below position 31 there is **no compressed branch**: a softmax over nothing is 0 ÷ 0, and the right answer is a zero
+# for every output. A kernel that forgets this starts every text with NaN. The newest tokens, up to 15 of them after
+# that, are in no compressed block yet. The window and the forced local blocks have them.
 
 # %% [markdown]
 # ## How does a block get its score?
@@ -163,8 +166,8 @@ print("attention over nothing:", np.unique(nothing[0]), " lse", np.unique(nothin
 #
 # $$s_j = p_{4j-1} + 2p_{4j} + 2p_{4j+1} + 2p_{4j+2} + p_{4j+3}$$
 #
-# Check it against nothing but the overlap of token ranges. And hold the paper's formula beside it, $s_j =
-# \sum_{m=0}^{3} \sum_{n=0}^{1} p[4j - m - n]$, typed in with indices from 0.
+# Check it against the overlap of token ranges, and hold beside it the paper's formula, $s_j = \sum_{m=0}^{3}
+# \sum_{n=0}^{1} p[4j - m - n]$, typed in with indices from 0.
 
 # %%
 blocks, made = 4, compressed_seen(256, nsa)
@@ -176,10 +179,6 @@ for j in range(blocks):
     for m in range(4):
         for n in range(2):
             typed_in[j, 4 * j - m - n] += 1  # a negative index counts from the end
-print("            by overlap               typed in, indices from 0")
-for j, rows in enumerate(zip(overlap, typed_in, strict=True)):
-    told = [" ".join(f"{i}:{w:.0f}" for i, w in enumerate(row) if w) for row in rows]
-    print(f"block {j}:   {told[0]:24} {told[1]}")
 
 # %%
 fig = new_figure(9.0, 2.7, alt="Weights of compressed on selected blocks: by overlap, and typed in from 0")
@@ -197,11 +196,11 @@ fig
 
 # %% [markdown]
 # On the left the middle blocks have 1, 2, 2, 2, 1, and block 0 has 2, 2, 2, 1: nothing lies before it. On the right
-# all weights stand 3 strides too early: block $j$ is chosen for what tokens up to 48 places before it say. Block 0
-# wraps around to the *end* of the text, with Python's negative indices, and nothing fails.
+# all weights stand 3 strides too early: block $j$ is chosen for what tokens up to 64 places before it say, where 16
+# is right. Block 0 wraps around to the *end* of the text, with Python's negative indices, and nothing fails.
 #
-# The formula is right, for indices from 1. (Then block 1 starts at $p[4 - 3 - 1] = p[0]$, which does not exist and
-# counts nothing.) Everything else on this page counts from 0.
+# The formula is right, for indices from 1 (then block 1 starts at $p[0]$, which does not exist and counts nothing).
+# Everything else on this page counts from 0.
 
 # %% [markdown]
 # ## Why does a group share its blocks?
@@ -218,17 +217,16 @@ some_keys = rng.standard_normal((T, D))
 coarse = compress_blocks(some_keys, nsa.block, nsa.stride)
 probs, _ = softmax_lse(nsa.scale * heads @ coarse.T)
 sizes = (T, nsa.block, nsa.stride, nsa.selection_block)
-forced = (nsa.count, nsa.initial, nsa.local)
-own = [pick_blocks(selection_scores(p, *sizes), *forced) for p in probs]
-shared = pick_blocks(selection_scores(probs.sum(axis=0), *sizes), *forced)
+places = (nsa.count, nsa.initial, nsa.local)
+own = [pick_blocks(selection_scores(p, *sizes), *places) for p in probs]
+shared = pick_blocks(selection_scores(probs.sum(axis=0), *sizes), *places)
 block_bytes = nsa.selection_block * (D + V) * 2
 for name, read in (("each head its own", set().union(*own)), ("all the same", set(shared))):
     print(f"{name:18} {len(read):3} blocks, {len(read) * block_bytes / 1e6:.2f} MB in bf16")
 
 # %% [markdown]
-# A block that one head wants is in fast memory for all 16. So the price of a choice is the *union* of the choices.
-# Sharing makes it 16 again, and gives the matrix units 16 rows to work on in each product, which is the least they
-# want.
+# A block that one head wants is in fast memory for all 16, so the price is the *union* of the choices. Sharing makes it
+# 16 again, and gives the matrix units 16 rows to work on in each product, which is the least they want.
 
 # %% [markdown]
 # ## How many tokens does a step read?
@@ -250,85 +248,51 @@ print(f"fewer than all from {even:,} tokens on")
 # ratios of memory traffic, and no clock has seen them. What the paper measured is training: up to 9 times as fast
 # forward and 6 times backward at 64K, against FlashAttention-2 in Triton on A100.
 #
-# Two things that the table shows and the four numbers do not. A short text reads *more* than all of itself. And the
-# ratio tends to 16, the stride, since the overview grows with the text. Here it is beside the other attentions of
-# this course.
+# A short text reads *more* than all of itself. And the ratio tends to 16, the stride, since the overview grows with
+# the text. In bytes, beside other attentions:
 
 # %%
 from ledger.account.dsa import dsa_decode_ledger
 from ledger.models import model
 
 lengths = [float(1 << n) for n in range(9, 21)]
-reads = [tokens_read(int(s), nsa).total for s in lengths]
 v32 = model("DeepSeek-V3.2")
 dsa = [dsa_decode_ledger(int(s), v32, v32.index_topk, "bf16_mla") for s in lengths]
 token_bytes = 4 * (D + V) * 2  # four groups, bf16
-lines = {"GQA, dense": [token_bytes * s for s in lengths], "GQA with NSA": [token_bytes * n for n in reads]}
+lines = {"GQA, dense": [token_bytes * s for s in lengths]}
+lines["GQA with NSA"] = [token_bytes * tokens_read(int(s), nsa).total for s in lengths]
 lines |= {"MLA, dense": [r.dense_bytes for r in dsa], "MLA with DSA": [r.sparse_bytes for r in dsa]}
 entry = dsa[0].dense_bytes / lengths[0]
 print(f"a token: {token_bytes:,} bytes in 4 groups of GQA, {entry:,.0f} in MLA")
 even = next(s for s in range(512, T) if token_bytes * tokens_read(s, nsa).total < entry * s)
-print(f"NSA reads less than dense MLA from {even:,} tokens on")
+print(f"NSA reads less than dense MLA from {even:,} on\n{'':13} MB at 8K  at 64K  bytes a token at 1M")
 for name, line in lines.items():
-    print(f"{name:13} at 64K {line[7] / 1e6:6.1f} MB, at 1M each token {line[-1] / lengths[-1]:6.0f} bytes")
+    print(f"{name:13} {line[4] / 1e6:8.1f} {line[7] / 1e6:7.1f} {line[-1] / lengths[-1]:20.0f}")
 
 # %%
-fig = new_figure(8.6, 3.3, alt="Tokens and bytes read a step by cached tokens: dense, NSA, DSA")
-left, right = fig.subplots(1, 2)
-left.plot(lengths, lengths, "--", color=COLORS["neutral"], label="dense")
-left.plot(lengths, reads, color=COLORS["absorb"], label="NSA")
+fig = new_figure(5.6, 3.2, alt="Bytes read a step by cached tokens: GQA and MLA, dense and sparse")
+ax = fig.subplots()
 for name, line in lines.items():
     dashes, color = "--" if "dense" in name else "-", "latent" if "MLA" in name else "absorb"
-    right.plot(lengths, [x / 1e6 for x in line], dashes, color=COLORS[color], label=name)
-for ax, ylabel in ((left, "tokens read a step"), (right, "MB read a layer and step")):
-    ax.set(xscale="log", yscale="log", xlabel="cached tokens", ylabel=ylabel)
-    ax.set_xticks([1e3, 1e4, 1e5, 1e6])
-    plain_ticks(ax.xaxis)
-    plain_ticks(ax.yaxis)
-    ax.legend()
+    ax.plot(lengths, [x / 1e6 for x in line], dashes, color=COLORS[color], label=name)
+ax.set(xscale="log", yscale="log", xlabel="cached tokens", ylabel="MB read a layer and step")
+ax.set_xticks([1e3, 1e4, 1e5, 1e6])
+plain_ticks(ax.xaxis)
+plain_ticks(ax.yaxis)
+ax.legend()
 fig
 
 # %% [markdown]
-# On the right are bytes. A token of this GQA has more than twice those of MLA, so that NSA needs some length to read
-# less than *dense* latent attention does. DSA reads less than NSA everywhere in this picture: of each token an index
-# key of 132 bytes, while a sixteenth of a GQA token has 160. MHA with 64 heads would read 16 times GQA's bytes, MQA a
-# quarter.
-#
-# **Count.** One group's step in plain NumPy. Each token costs each head a product of 192 for the score and one of 128
-# for the value.
-
-# %%
-from ledger.count import count
-
-
-def a_step(queries, pairs):
-    """The three branches of one group, each by its own softmax."""
-    outputs = []
-    for k, v in pairs:
-        w = np.exp(queries @ k.T)
-        outputs.append((w / w.sum(axis=-1, keepdims=True)) @ v)
-    return outputs
-
-
-some_values = rng.standard_normal((T, V))
-near, listed = slice(T - nsa.window, T), [64 * j + i for j in shared for i in range(64)]
-pairs = [(coarse, compress_blocks(some_values, nsa.block, nsa.stride))]
-pairs += [(some_keys[where], some_values[where]) for where in (listed, near)]
-_, counts = count(a_step, nsa.scale * heads, pairs)
-
-# %%
-predicted = now.total * H * (D + V)
-print(f"predicted: {now.total:,} tokens · {H} heads · ({D} + {V}) = {predicted:,} multiply-adds")
-print(f"counted:   {counts.macs:,}")
-assert counts.macs == predicted
-print(f"all {T:,} tokens: {T * H * (D + V):,}")
+# A token of this GQA takes more than twice the bytes of an MLA token, so that NSA needs some length to read less than
+# *dense* latent attention does. DSA reads less than NSA everywhere in this picture: of each token an index key of 132
+# bytes, while a sixteenth of a GQA token has 160. MHA with 64 heads would read 16 times GQA's bytes, MQA a quarter.
 
 # %% [markdown]
 # ## Blocks or rows: what does memory say?
 #
-# At 8K NSA reads 2,047 tokens and DSA 2,048. NSA's selection comes in pieces of 64, DSA's in rows. **Measure** what
-# that is worth: fetch 1,024 keys of 192 numbers of 16 bits, in pieces of 1 to 256 tokens, from random places. Once
-# from an array larger than the processor's cache, once from one that fits in it.
+# At 8K NSA reads 2,047 tokens; DSA reads 2,048, and an index key of all 8K to find them. NSA's selection comes in
+# pieces of 64, DSA's in rows. **Measure** what that is worth: fetch 1,024 keys of 192 numbers of 16 bits, in pieces
+# of 1 to 256 tokens, from random places of an array that is larger than the processor's cache, and of one that fits.
 
 # %%
 import itertools
@@ -353,65 +317,60 @@ where = {"memory": 1 << (15 if IN_BROWSER else 18), "cache": 1 << 12}
 took = {name: time_pairs(fetches(tokens), seconds=0.2) for name, tokens in where.items()}
 
 # %%
-fig = new_figure(6.4, 3.0, alt="Bytes a second when 1,024 keys are fetched, by the length of a piece")
+fig = new_figure(6.4, 3.0, alt="Time to fetch 1,024 keys, by the length of a piece")
 ax = fig.subplots()
 for (name, times), mark in zip(took.items(), ("o-", "s--"), strict=True):
     alone, together = 1e6 * times[1].median, 1e6 * times[64].median
     print(f"from {name:6} {alone:6.1f} µs one by one, {together:5.1f} µs by 64: {alone / together:.1f} ×")
-    speed = [1024 * D * 2 / times[run].median / 1e9 for run in runs]
     color = COLORS["measure" if name == "memory" else "neutral"]
-    ax.plot(runs, speed, mark, color=color, label=f"from {name}")
-ax.set(xscale="log", xlabel="tokens in a piece", ylabel="GB/s of keys fetched", ylim=(0, None))
+    each = [1e6 * times[run].median for run in runs]
+    ax.plot(runs, each, mark, color=color, label=f"from {name}")
+ax.set(xscale="log", xlabel="tokens in a piece", ylabel="µs to fetch 1,024 keys", ylim=(0, None))
 ax.set_xticks(runs, [str(run) for run in runs])
 ax.minorticks_off()
 ax.legend()
 fig
 
 # %% [markdown]
-# The same bytes, several times the time. The line from cache says how much of it is NumPy, which copies piece by
-# piece; the rest is memory. A processor fetches ahead when reads follow each other. At a random place it cannot, and
-# it also has to look up the page. By 64 tokens most of the gain is made.
+# The same bytes, one by one and by 64. Some of the difference is NumPy, which copies piece by piece: from cache there
+# is one too. (The two cannot be subtracted: copying and waiting overlap.) A processor fetches ahead when reads follow
+# each other; at a random place it cannot, and it also has to look up the page.
 #
-# A GPU has thousands of reads under way at once, and its memory comes in sectors of 32 bytes, so the gap should be
-# smaller there; this page has not measured it. An entry of MLA is 1,152 bytes long by itself, three times one of
-# NSA's keys: *DSA can better afford single tokens, because its rows are long*. And where tiles feed matrix units, in
-# training above all, a block *is* a tile, while scattered rows have to be gathered into one first.
+# A GPU has thousands of reads under way at once, so the gap should be smaller there; this page has not measured it. An
+# entry of MLA is three times as long as one of NSA's keys: *DSA can better afford single tokens*. And where tiles feed
+# matrix units, in training above all, a block *is* a tile, while scattered rows have to be gathered into one first.
 
 # %% [markdown]
 # ## NSA, DSA, or simply forget?
 #
-# *StreamingLLM* drops tokens after the fact, from a model that was trained dense: it keeps the first 4 tokens and a
-# window of the last. Set all three on the same input, with the same budget: the tokens that NSA reads at 8K, its
-# overview included.
-#
-# The input is made up. In the first two cases a *needle* in the middle takes about half of every head's attention:
-# one token, then a passage of 64. In the third there is none, and attention is diffuse. Values have a part in common,
-# and the needle's value is different.
+# StreamingLLM drops tokens after the fact, from a model that was trained dense: it keeps the first 4 tokens and a
+# window of the last. Set all three on the same input. It is made up. In two cases a *needle* in the middle takes half
+# of every head's attention: one token, then a passage of 64. In the other two there is none, and attention is
+# diffuse. Values have a part in common to all tokens, but for the last case; the needle's is different.
 
 
 # %%
-def made_up(width, seed=0):
+def made_up(width, common, seed=0):
     """Queries of a group, keys, values, and where the needle is; every head likes it equally."""
     rng = np.random.default_rng(seed)
     q, k = rng.standard_normal((H, D)), rng.standard_normal((T, D))
-    v = rng.standard_normal(V) + rng.standard_normal((T, V))
+    v = common * rng.standard_normal(V) + rng.standard_normal((T, V))
     needle = np.arange(T // 2 + 5, T // 2 + 5 + width)
     if width:
-        likes = np.log(T * np.exp(0.5) / width)  # then it weighs as much as all others together
-        k[needle] += np.linalg.pinv(q) @ np.full(H, likes) / nsa.scale
+        likes = np.log(T * np.exp(0.5) / width)  # then it weighs about as much as all others together
+        k[needle] += (np.linalg.pinv(q) @ (likes / nsa.scale - q @ k[needle].T)).T
         v[needle] = rng.standard_normal(V)
     return q, k, v, needle
 
 
 # %% [markdown]
-# What stands for each method must be said exactly, because nothing here is trained:
+# What stands for each method, since nothing here is trained:
 #
-# * **DSA** gets a *perfect* indexer: the tokens with the most attention, summed over the heads. No real one is
-#   better.
+# * **DSA** gets a *perfect* indexer: the tokens with the most attention, summed over the heads. It comes twice: with
+#   as many tokens as NSA reads at 8K, the overview included, and with as few as NSA has left. Its index is **not**
+#   charged, though all of it is read.
 # * **NSA** picks blocks by means of keys, untrained; its tokens are the selected blocks and the window, all with the
-#   same keys and under one softmax. (The real one has three branches with their own keys and learned gates. Without
-#   training their output means nothing.)
-# * **NSA, perfect blocks** is the same with blocks chosen by the true attention: what blocks alone cost.
+#   same keys and under one softmax. (Branches with their own keys and gates mean nothing without training.)
 # * **StreamingLLM** needs no training. It is itself.
 
 
@@ -423,66 +382,52 @@ def choices(q, k, truth, budget):
     """The tokens that each method attends to; ``truth`` is dense attention (heads, tokens)."""
     coarse = compress_blocks(k, nsa.block, nsa.stride)
     probs = softmax_lse(nsa.scale * q @ coarse.T)[0].sum(axis=0)
-    by_mean = pick_blocks(selection_scores(probs, *sizes), *forced)
-    perfect = pick_blocks(truth.sum(axis=0).reshape(-1, 64).sum(axis=1), *forced)
+    picked = pick_blocks(selection_scores(probs, *sizes), *places)
     near = set(range(T - nsa.window, T))
-    chosen = {"DSA, perfect indexer": select_topk(truth.sum(axis=0), budget)}
-    for name, picked in (("NSA, blocks by means", by_mean), ("NSA, perfect blocks", perfect)):
-        chosen[name] = sorted(near.union(64 * j + i for j in picked for i in range(64)))
-    return chosen | {"StreamingLLM": [*range(4), *range(T - budget + 4, T)]}
+    kept = sorted(near.union(64 * j + i for j in picked for i in range(64)))
+    chosen = {"DSA": select_topk(truth.sum(axis=0), budget)}
+    chosen["DSA, fewer"] = select_topk(truth.sum(axis=0), len(kept))
+    return chosen | {"NSA": kept, "StreamingLLM": [*range(4), *range(T - budget + 4, T)]}
 
 
 # %%
-results, inputs = {}, {"one token": 1, "passage of 64": 64, "diffuse": 0}
-print(f"{'':37} tokens  mass kept  output error")
-for name, width in inputs.items():
-    q, k, v, needle = made_up(width)
+inputs = {"one token": (1, 1), "passage of 64": (64, 1), "diffuse": (0, 1), "nothing in common": (0, 0)}
+print(f"an index of {T:,} keys is {T * (v32.index_dim + 4) / entry:,.0f} MLA tokens")
+print(f"{'':31} tokens  of all  mass kept  output error")
+for name, given in inputs.items():
+    q, k, v, needle = made_up(*given)
     truth, _ = softmax_lse(nsa.scale * q @ k.T)
-    dense = truth @ v
-    print(f"{name}, needle's mass {truth[:, needle].sum(axis=1).mean():.0%}")
+    dense, of_needle = truth @ v, truth[:, needle].sum(axis=1)
+    print(f"{name}: needle's mass {of_needle.min():.0%} to {of_needle.max():.0%} a head")
     for method, tokens in choices(q, k, truth, now.total).items():
         mass = truth[:, tokens].sum(axis=1).mean()
         output, _ = attend(q, k, v, tokens, nsa.scale)
         error = np.linalg.norm(output - dense) / np.linalg.norm(dense)
-        results[name, method] = mass, error
-        print(f"{'':14} {method:22} {len(tokens):6,} {mass:10.0%} {error:13.0%}")
-
-# %%
-fig = new_figure(9.2, 3.4, alt="Attention mass kept and output error of four choices on three inputs")
-methods = list(dict.fromkeys(method for _, method in results))
-shades = [COLORS[name] for name in ("latent", "absorb", "predict", "materialize")]
-titles = ("attention mass kept", "error of the output ÷ output")
-for part, (ax, title) in enumerate(zip(fig.subplots(1, 2), titles, strict=True)):
-    for place, (method, color) in enumerate(zip(methods, shades, strict=True)):
-        at = np.arange(3) + 0.2 * (place - 1.5)
-        ax.bar(at, [results[name, method][part] for name in inputs], 0.18, color=color, label=method)
-    ax.set_xticks(range(3), list(inputs))
-    ax.set(title=title, ylabel="share")
-    ax.grid(visible=False, axis="x")
-fig.axes[0].legend(fontsize=8, loc="upper right")
-fig.axes[0].set_ylim(0, 1.15)
-fig
+        print(f"{'':16} {method:14} {len(tokens):6,} {len(tokens) / T:7.0%} {mass:10.0%} {error:13.0%}")
 
 # %% [markdown]
 # The needle is in the middle, so StreamingLLM *cannot* see it, unless its budget is half of the text, and its output
-# is about as wrong as none (0 has an error of 100%). The others find it. DSA keeps more of the rest too, since it may
-# pick 2,047 tokens one by one; NSA has spent a quarter of the budget on the overview, which brings no token, and some
-# on blocks that are in the window already.
+# is about as wrong as none (0 has an error of 100%). The others find it. Beyond it DSA keeps more, for two reasons.
+# With as few tokens as NSA it still picks the best one by one: the gap to NSA is the price of whole blocks and a fixed
+# window. With all it also has what NSA spent on its overview, and on blocks that are in the window already. That part
+# is bookkeeping: DSA's own index is free here, and its bytes are those of nearly half the tokens.
 #
-# In the diffuse case NSA keeps the least mass, less than forgetting does. And the output hardly minds: where all
-# tokens count about the same, any thousand of them have about the same mean. **Mass kept is not quality.**
+# In the diffuse case NSA and StreamingLLM keep about the share of the mass that they have of the tokens: **mass kept
+# is then the number of tokens**, and says nothing about the rule. The small errors are the common part of the values,
+# which any thousand tokens have in their mean. Without it, in the last case, every output is worse than 0, and fewer
+# tokens are worse still.
 #
 # **What such an input can show:** which tokens a rule is able to reach, and what whole blocks cost. **What it cannot
-# show:** how good a model is. Keys of trained models hang together; an indexer is not perfect; the overview, which is
-# left out of the outputs here, is there to stand for the very mass that the blocks miss; and a model trained with a
-# rule arranges itself to it.
+# show:** how good a model is. Keys of trained models hang together; an indexer is not perfect; the overview, left out
+# here, stands for the very mass that the blocks miss; and a model trained with a rule arranges itself to it.
 
 # %% [markdown]
 # ## Can a mean hide a needle?
 #
 # The score of a mean key is the mean of the scores. So one token in 32 speaks with a thirty-second of its voice,
 # before the exponential. In the table above it was found nevertheless, because all 16 heads liked it, and their small
-# signs add up. What if only some heads do? Then keys are not even needed: draw scores, and take means of *them*.
+# signs add up. What if only some heads do? Keys are not even needed: draw scores, set the needle's so that it has half
+# of the attention of those heads, and take means.
 
 # %%
 from ledger.widgets.nsa import block_scores, compressed_probs
@@ -496,13 +441,15 @@ def found(width, liked_by):
     for seed in range(trials):
         rng = np.random.default_rng(seed)
         scores, at = rng.standard_normal((H, T)), int(rng.integers(1000, 7000))
-        scores[:liked_by, at : at + width] += np.log(T * np.exp(0.5) / width)
+        scores[:liked_by, at : at + width] = np.log(T * np.exp(0.5) / width)
         voted = block_scores(compressed_probs(scores, nsa).sum(axis=0), T, nsa)
-        hits += (at + width // 2) // 64 in pick_blocks(voted, *forced)
+        hits += (at + width // 2) // 64 in pick_blocks(voted, *places)
     return hits / trials
 
 
 shares = {liked_by: [found(width, liked_by) for width in widths] for liked_by in (16, 4, 1)}
+by_chance = (nsa.count - nsa.initial - nsa.local) / (T // nsa.selection_block - nsa.initial - nsa.local)
+print(f"one token of one head: found in {shares[1][0]:.0%} of {trials} trials, by chance {by_chance:.0%}")
 
 # %%
 fig = new_figure(7.2, 3.0, alt="How often the block with the needle is picked, by the needle's width")
@@ -510,7 +457,6 @@ ax = fig.subplots()
 lines = zip(shares.items(), ("o-", "s--", "^:"), ("absorb", "latent", "materialize"), strict=True)
 for (liked_by, line), mark, color in lines:
     ax.plot(widths, line, mark, color=COLORS[color], label=f"{liked_by} of 16 heads like it")
-by_chance = (nsa.count - nsa.initial - nsa.local) / (T // nsa.selection_block - nsa.initial - nsa.local)
 ax.axhline(by_chance, color=COLORS["neutral"], linewidth=1)
 ax.text(64, by_chance + 0.02, "by chance", ha="right", fontsize=9)
 ax.set(xscale="log", xlabel="tokens of the needle", ylabel="share of trials that find it", ylim=(0, 1.05))
@@ -520,19 +466,17 @@ ax.legend(loc="center right")
 fig
 
 # %% [markdown]
-# In every trial the needle has half of the attention of the heads that like it. A single token of a single head is
-# found little more often than by chance; a passage of 16 always is. A perfect indexer of DSA would find it in each
-# case, since it scores tokens: one with half of a head's attention is among the 2,048 best. That is the price of the
-# coarse look, for a **mean**, without training. A learned map need not be a mean, and the model learns to write keys
-# that survive it: the paper finds its needle at every place of a 64K text.
+# A single token of a single head is missed in most trials; a passage of 8 is found in all, whoever likes it. A perfect
+# indexer of DSA would find each of them, since it scores tokens: one with half of a head's attention is among the 2,048
+# best. That is the price of the coarse look, for a **mean**, without training. A learned map need not be a mean, and
+# the model learns to write keys that survive it: the paper finds its needle at every place of a 64K text.
 
 # %% [markdown]
 # ## Do the real kernels read that?
 #
-# `kernels/gpu/nsa.py` has them in Triton: `nsa_compress`, `nsa_select`, and `nsa_attend`, which runs each branch.
-# Without a GPU they run in Triton's interpreter, where every load is counted, at a reduced size: 512 tokens, 32 heads
-# in 2 groups, 4 blocks, a window of 64. **Predict** their reads first: a branch reads a key and a value of each group
-# for each of its tokens, once for all heads of the group, the queries, and the list of blocks.
+# `kernels/gpu/nsa.py` has them in Triton: `nsa_compress`, `nsa_select`, and `nsa_attend`, which runs each branch. In
+# Triton's interpreter every load is counted. **Predict** them first: a branch reads the queries, the list of blocks,
+# and a key and a value of each group for each of its tokens, once for all heads of the group. Then **count**.
 
 # %% tags=["no-browser"]
 try:
@@ -544,39 +488,24 @@ except ImportError as reason:
     gpu = None
     print(f"{reason}: torch and Triton are needed to run the kernels. All else on this page runs without.")
 else:
-    print("interpreted, reduced sizes" if gpu.INTERPRETED else f"on {torch.cuda.get_device_name()}")
-
-
-def make(tokens, heads, groups, dim, value, dtype):
-    """Random queries, keys, values and the length of one request."""
-    shapes = ((1, 1, heads, dim), (1, tokens, groups, dim), (1, tokens, groups, value))
-    made = [torch.randn(shape, dtype=dtype, device=DEVICE) for shape in shapes]
-    return *made, torch.tensor([tokens], dtype=torch.int32, device=DEVICE)
-
+    print("interpreted, reduced sizes" if gpu.INTERPRETED else "on a GPU, where loads are not counted")
 
 # %% tags=["no-browser"]
-if gpu is not None:
+if gpu is not None and gpu.INTERPRETED:
     tokens, heads, groups, dim, value, four = 512, 32, 2, 32, 16, 4
-    q, k, v, length = make(tokens, heads, groups, dim, value, torch.float32)
-    scale, once = dim**-0.5, dict(scale=dim**-0.5, num_splits=1)
-    coarse_k, coarse_v = (gpu.nsa_compress(x, length) for x in (k, v))
-    _, lse = gpu.nsa_attend(q, coarse_k, coarse_v, length, compressed=(32, 16), **once)
-    blocks = gpu.nsa_select(q, coarse_k, lse, length, scale, count=four)
-    got, _ = gpu.nsa_attend(q, k, v, length, blocks=blocks, **once)
-    for group, at in enumerate((slice(0, 16), slice(16, 32))):
-        listed = [64 * j + i for j in blocks[0, 0, group].tolist() for i in range(64)]
-        of_group = [x.cpu().numpy() for x in (q[0, 0, at], k[0, :, group], v[0, :, group])]
-        apart = np.abs(got[0, 0, at].cpu().numpy() - attend(*of_group, listed, scale)[0]).max()
-        print(f"group {group}: blocks {blocks[0, 0, group].tolist()}, apart from float64 by {apart:.0e}")
-
-# %% tags=["no-browser"]
-if gpu is None or not gpu.INTERPRETED:
-    print("The counting is done in the interpreter, which is not what runs here.")
-else:
-    seen = compressed_seen(tokens, nsa)
-    ways = {"compressed": ((coarse_k, coarse_v), dict(compressed=(32, 16)), seen, 0)}
+    shapes = ((1, 1, heads, dim), (1, tokens, groups, dim), (1, tokens, groups, value))
+    q, k, v = (torch.randn(shape, device=DEVICE) for shape in shapes)
+    length = torch.tensor([tokens], dtype=torch.int32, device=DEVICE)
+    once = dict(scale=dim**-0.5, num_splits=1)  # one split, so that queries are read once
+    pair = [gpu.nsa_compress(x, length) for x in (k, v)]
+    _, lse = gpu.nsa_attend(q, *pair, length, compressed=(32, 16), **once)
+    blocks = gpu.nsa_select(q, pair[0], lse, length, once["scale"], count=four)
+    ways = {"compressed": (pair, dict(compressed=(32, 16)), compressed_seen(tokens, nsa), 0)}
     ways["selected"] = ((k, v), dict(blocks=blocks), four * 64, blocks.numel())
     ways["window"] = ((k, v), dict(window=64), 64, 0)
+
+# %% tags=["no-browser"]
+if gpu is not None and gpu.INTERPRETED:
     print("branch         tokens   bytes loaded    predicted")
     for name, (pair, way, read, listed) in ways.items():
         with watched() as works:
@@ -587,37 +516,18 @@ else:
         print(f"{name:12} {read:8} {in_all:14,} {guess:12,}")
 
 # %% [markdown]
-# To the byte. (One split, so that queries are read once; two lengths a program are left out.) And the time, where
-# there is a GPU: 64K tokens at the paper's widths, against the same kernel with a window as long as the text, which
-# is dense attention.
-
-# %% tags=["no-browser"]
-if gpu is None or gpu.INTERPRETED:
-    print("No GPU here, so nothing to time: the interpreter's time says nothing about a kernel's.")
-else:
-    q, k, v, length = make(65536, 64, 4, D, V, torch.bfloat16)
-    coarse_k, coarse_v = (gpu.nsa_compress(x, length) for x in (k, v))
-    _, lse = gpu.nsa_attend(q, coarse_k, coarse_v, length, nsa.scale, compressed=(32, 16))
-    blocks = gpu.nsa_select(q, coarse_k, lse, length, nsa.scale)
-    small, large = (q, coarse_k, coarse_v, length, nsa.scale), (q, k, v, length, nsa.scale)
-    calls = {"dense": lambda: gpu.nsa_attend(*large, window=65536)}
-    calls["compressed"] = lambda: gpu.nsa_attend(*small, compressed=(32, 16))
-    calls["choice"] = lambda: gpu.nsa_select(q, coarse_k, lse, length, nsa.scale)
-    calls["selected"] = lambda: gpu.nsa_attend(*large, blocks=blocks)
-    calls["window"] = lambda: gpu.nsa_attend(*large, window=512)
-    for name, each in time_pairs(calls, seconds=0.2).items():
-        print(f"{name:12} {1e6 * each.median:8.1f} µs")
+# To the byte, but for the two integers that each program loads as the ends of its range. (`lse` is the logarithm of a
+# softmax's sum, with which `nsa_select` makes the probabilities again.)
 
 # %% [markdown]
 # ## What happens when you turn the knobs?
 #
-# One query over made-up scores that hang together in stretches. Four things to try:
+# One query over made-up scores that hang together in stretches:
 #
 # * Go from position 30 to 31. What appears? Then to 255: how many tokens are read, out of 256?
-# * At 8,191, halve the compressed block and its stride. What do the reads gain, and what does the right curve tend
-#   to?
-# * Read the same 1,024 tokens as 32 blocks of 32 and as 4 blocks of 256. How much of the high bars is caught each
-#   time?
+# * At 8,191, take compressed blocks of 16, every 8. How many more tokens are read? What is the ratio at 1M now?
+# * Read the same 1,024 tokens as 32 blocks of 32 and as 8 blocks of 128, three of them forced each time. How much of
+#   the scores do they catch?
 # * Set the number of blocks to 3. Does anything follow the scores now?
 
 # %%
@@ -639,9 +549,7 @@ for s in (8192, 65536, 1 << 20):
 
 # %% [markdown]
 # The separate keys cost little: the window's are dropped after 512 tokens, the compressed branch's raw ones as soon
-# as their last block is made. But nothing is saved either. Only forgetting saves memory, which is what StreamingLLM
-# is for. With a latent cache a token would be smaller from the start; NSA is made for GQA and MQA, and DSA came for
-# MLA.
+# as their last block is made. But nothing is saved either. Only forgetting saves memory, as StreamingLLM does.
 
 # %% [markdown]
 # ## Native, continued, or after the fact?
@@ -659,9 +567,8 @@ for s in (8192, 65536, 1 << 20):
 # so it needs a teacher. One often reads that both are "native". DSA is not: it began as a dense model.
 #
 # Is training worth it? In the paper's long-context test *Exact-Top* gets the truly best tokens of a dense model after
-# the fact, as our perfect indexer does. It scored below the dense model (0.423 against 0.437), and NSA, whose choice
-# is cruder, above both (0.469). That is a published result on one model of 27 billion parameters; nothing on this
-# page can test it.
+# the fact. It scored below the dense model (0.423 against 0.437), and NSA, whose choice is cruder, above both (0.469):
+# one model of 27 billion parameters, and nothing on this page can test it.
 
 # %% [markdown]
 # ## What do engines do?
@@ -669,48 +576,36 @@ for s in (8192, 65536, 1 << 20):
 # * **The name is a trap.** In SGLang `nsa` was for a long time the name of *DSA*: `layers/attention/nsa/`,
 #   `nsa_backend.py`, `--nsa-prefill-backend`. Newer versions say `dsa`. The model of the NSA paper was not released,
 #   so engines have had nothing of it to serve.
-# * **Kernels** for training: `fla-org/native-sparse-attention`, in `native_sparse_attention/ops/parallel.py`. It
-#   takes plain means, of blocks that do not overlap and are as long as the selected ones, so that the weights 1, 2,
-#   2, 2, 1 are gone. All branches share keys and values. And a group must have a multiple of 16 heads.
-# * **MiniMax-M3** serves the idea of blocks for a group: an indexer of its own in place of the compressed branch, the
-#   largest score of each 128 tokens, 16 blocks with the local one forced. vLLM: `vllm/models/minimax_m3/`, with
-#   `common/indexer.py`, `common/ops/index_topk.py` and `common/sparse_attention.py`. If pages have 128 tokens too, a
-#   list of blocks is a list of pages.
-#
-# Names move between versions. The tokens read do not.
+# * **Kernels** for training: `fla-org/native-sparse-attention`, in `native_sparse_attention/ops/parallel.py`. It takes
+#   plain means, of blocks that do not overlap and are as long as the selected ones. All branches share keys and values.
+# * **MiniMax-M3** serves the idea of blocks for a group: an indexer of its own in place of the compressed branch,
+#   which reads a key of every token as DSA's does, the largest score of each 128 tokens, 16 blocks with the local one
+#   forced. vLLM: `vllm/models/minimax_m3/`, with `common/indexer.py`, `common/ops/index_topk.py` and
+#   `common/sparse_attention.py`. If pages have 128 tokens too, a list of blocks is a list of pages.
 
 # %% [markdown]
 # ## How to explain it
 #
-# *"NSA replaces one long attention by three short ones and adds them up, each with a gate that is a sigmoid by
-# itself. One sees everything coarsely, a learned summary of 32 tokens every 16. Its attention scores pick 16 blocks
-# of 64, the same for the heads of a group, and the second branch reads those in full. The third sees the last 512. A
-# step at 64K reads 5,631 tokens, 11.6 times fewer, and that is a count, not a time; at any length it stays below 16
-# times. Blocks lie in one piece, which memory likes, and they are trained from the start. It saves no memory. DSA
-# picks single tokens with an indexer of its own, on a model that was dense before; StreamingLLM forgets, and what is
-# forgotten no budget brings back."*
+# *"NSA replaces one long attention by three short ones and adds them, each with a gate that is a sigmoid by itself.
+# One sees everything coarsely, a summary of 32 tokens every 16. Its attention picks 16 blocks of 64, the same for the
+# heads of a group, and the second reads those in full. The third sees the last 512. A step at 64K reads 5,631 tokens,
+# 11.6 times fewer: a count, not a time. It saves no memory. DSA picks single tokens with an indexer, on a model that
+# was dense before; StreamingLLM forgets, and what is forgotten no budget brings back."*
 
 # %% [markdown]
 # ## Summary
 #
-# * Output: the sum of gate times branch over compressed, selected and window, each with keys and values of its own;
-#   gates are not normalised. Below position 31 the compressed branch is empty and gives 0.
-# * A block's score: $p_{4j-1} + 2p_{4j} + 2p_{4j+1} + 2p_{4j+2} + p_{4j+3}$, from 0; block 0 has 2, 2, 2, 1. The
-#   paper's formula counts from 1. Scores are summed over the group's heads; the first and the last two blocks are
-#   forced and count.
-# * Reads: $\lfloor(s-32)/16\rfloor + 1 + 1{,}024 + 512$, so 4.0, 6.4, 9.1, 11.6 times fewer at 8K to 64K, at most 16;
-#   more than all tokens in a short text. The multiply-adds counted are exactly those of the reads.
-# * The same bytes in pieces of 64 come several times as fast as in single keys on this machine.
-# * A needle in the middle is out of StreamingLLM's reach. A mean of 32 keys can hide a single token that few heads
-#   like; a trained map need not. Mass kept is not quality.
-# * Memory is not saved: about 7% more than dense GQA at 64K.
+# * Each branch has keys and values of its own; gates are not normalised. Below position 31 the compressed one is 0.
+# * A block's score: $p_{4j-1} + 2p_{4j} + 2p_{4j+1} + 2p_{4j+2} + p_{4j+3}$, from 0; block 0 has 2, 2, 2, 1. Scores
+#   are summed over the group's heads; forced blocks are among the 16.
+# * Reads: $\lfloor(s-32)/16\rfloor + 1 + 1{,}024 + 512$; more than all tokens in a short text.
+# * A mean of 32 keys can hide a token that few heads like; a learned map need not. Mass kept is not quality.
 
 # %% [markdown]
 # ## Exercises to do next
 #
 # 1. [compress_blocks](../../practice/ch11_nsa/nsa.ipynb#cell-id=compress_blocks-statement): make the overview.
-# 2. [selection_scores](../../practice/ch11_nsa/nsa.ipynb#cell-id=selection_scores-statement): let it score the
-#    blocks.
+# 2. [selection_scores](../../practice/ch11_nsa/nsa.ipynb#cell-id=selection_scores-statement): score the blocks.
 # 3. [pick_blocks](../../practice/ch11_nsa/nsa.ipynb#cell-id=pick_blocks-statement): choose, with some places taken.
 # 4. [window_range](../../practice/ch11_nsa/nsa.ipynb#cell-id=window_range-statement): say where the window is.
 # 5. [gated_sum](../../practice/ch11_nsa/nsa.ipynb#cell-id=gated_sum-statement): add the branches up.

@@ -80,8 +80,8 @@ check("compress_blocks", compress_blocks)
 # Return (…, selection blocks). A selection block that has only begun counts, so there are `cached_tokens` over
 # `selection_block` of them, rounded up. Rows are not summed.
 #
-# The sizes need not be multiples of each other. There may be no compressed block, and then every score is 0, and
-# nothing may be cached. With the sizes of the paper, 32, 16 and 64, a block meets five compressed blocks, with the
+# The sizes need not be multiples of each other. There may be no compressed block, and then every score is 0;
+# `cached_tokens` may be 0. With the sizes of the paper, 32, 16 and 64, a block meets five compressed blocks, with the
 # weights 1, 2, 2, 2, 1, and block 0 the first four of them, with 2, 2, 2, 1. (The paper has a formula for it, a double
 # sum whose indices count from 1. Take care if you use it.)
 #
@@ -125,14 +125,14 @@ check("selection_scores", selection_scores)
 #
 # Which blocks does a group of heads read in full? `scores`, (blocks,), are those of one query, already summed over
 # the heads of the group, since they all read the same blocks. The query stands at `position` and sees the tokens up
-# to and with its own: the **visible** blocks are those that hold one of these, the last of them maybe only begun.
-# `scores` may go on behind them, and what stands there may be anything, NaN too.
+# to and including its own: the **visible** blocks are those that hold one of these, the last of them maybe only begun.
+# `scores` may go on after them, and what stands there may be anything, NaN too.
 #
 # Return `count` block numbers, (count,) int32, in this order:
 #
-# 1. the forced ones, rising: the first `initial` and the last `local` visible blocks, whatever their scores. The
+# 1. the forced ones, ascending: the first `initial` and the last `local` visible blocks, whatever their scores. The
 #    query's own block is one of the `local` ones. **Forced blocks are among the `count`**, not on top of it.
-# 2. of the other visible blocks those with the highest scores, falling. **The lower block wins a tie.**
+# 2. of the other visible blocks those with the highest scores, descending. **The lower block wins a tie.**
 # 3. −1 where no visible block is left.
 #
 # No block comes twice: at early positions the first ones and the last ones may be the same. `initial` and `local` may
@@ -154,7 +154,7 @@ def pick_blocks(
     initial: first blocks that are forced
     local: last visible blocks that are forced
     selection_block: tokens of a block
-    returns (count,) int32: forced blocks, then by falling score, then -1
+    returns (count,) int32: forced blocks, then by descending score, then -1
     """
     ### BEGIN SOLUTION
     visible = position // selection_block + 1
@@ -180,7 +180,7 @@ check("pick_blocks", pick_blocks)
 # *4 minutes · difficulty 1 of 3 · 1 point*
 #
 # The window branch reads the last `window` tokens that the query at `position` sees, its own among them. Return them
-# as a half-open range of two ints: the first token, and the one behind the last, which is `position` + 1.
+# as a half-open range of two ints: the first token, and the one after the last, which is `position` + 1.
 #
 # At early positions there are fewer tokens than `window`. A window of 0 gives an empty range that begins and ends at
 # `position` + 1.
@@ -254,8 +254,8 @@ check("gated_sum", gated_sum)
 # * the tokens of the window, but no more than are cached.
 #
 # Each branch has keys of its own, so a token that two branches meet counts twice. Return an int. (A last selection
-# block that has only begun is counted as if it were full, while tokens last.) `block`, `stride` and `selection_block`
-# are at least 1; `cached_tokens` may be 0.
+# block that has only begun is counted as if it were full, but the sum over the blocks is cut to `cached_tokens`.)
+# `block`, `stride` and `selection_block` are at least 1; `cached_tokens` may be 0.
 #
 # By hand: 100 tokens, blocks of 8, 4 apart: 24 are complete. Three blocks of 10 and a window of 20:
 # $24 + 30 + 20 = 74$.
@@ -309,8 +309,9 @@ check("nsa_tokens_read", nsa_tokens_read)
 #
 # Your answers from above do most of the work: call them. A branch without any key gives 0. So it is with the
 # compressed branch while there are fewer tokens than `block`; every score is then 0, and the lower blocks win. There
-# is at least one token, `initial` + `local` is at most `count`, and there is no NaN. Scores that are not exactly
-# equal are far enough apart for rounding not to change the choice.
+# is at least one token, `initial` + `local` is at most `count`, and there is no NaN. Products may be so large that
+# `np.exp` of them overflows, or so low that it is 0. Scores of blocks that are not exactly equal are far enough apart
+# for rounding not to change the choice.
 #
 # By hand: one head, one feature, blocks of 2, 2 apart, selection blocks of 2, two of them, none initial, one local, a
 # window of 1, scale 1, gates 1. Six tokens, every key of the selected and the window branch 0. Compressed keys
@@ -365,5 +366,5 @@ check("nsa_decode", nsa_decode)
 # * Why the first and the last blocks need no score, and why they count.
 # * Which of the three branches still grows with the context, and how fast.
 #
-# Compare `nsa_tokens_read(n, 32, 16, 64, 16, 512)` with `n` for 8,192 to 65,536 tokens. From which context on does the
+# Compare `nsa_tokens_read(n, 32, 16, 64, 16, 512)` with `n` for 512 to 65,536 tokens. From which context on does the
 # step read less than dense attention does?

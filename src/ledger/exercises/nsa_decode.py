@@ -1,6 +1,7 @@
 """Chapter 11: one decoding step of native sparse attention, for one group of heads."""
 
 import math
+from itertools import permutations
 
 import numpy as np
 
@@ -81,6 +82,17 @@ def told_apart(scores):
     return not gaps.any() or bool(gaps.min() > APART * scores.max())
 
 
+def make_large(rng, dtype, **dims):
+    """A key feature of 1 that gives every score of a head 1,000 more, or 1,000 less; attention is the same without."""
+    while True:
+        args = make(rng, dtype, **dims)
+        args["query"][:, 0] = np.resize([1000, -1000], len(args["query"])) / args["config"].scale
+        for keys, _ in args["branches"].values():
+            keys[:, 0] = 1
+        if told_apart(group_scores(args["query"], args["branches"], args["config"])):
+            return args
+
+
 def make_toy(rng, dtype, **dims):
     values, zeros = np.arange(6, dtype=dtype)[:, None], np.zeros((6, 1), dtype)
     coarse = np.array([[math.log(3)]] * 2 + [[0]] * 4, dtype)
@@ -135,6 +147,34 @@ def paper(tokens, heads, dim, value_dim):
     return {"tokens": tokens, "heads": heads, "dim": dim, "value_dim": value_dim} | own
 
 
+#: The window of position ``tokens``, where no token stands.
+LATE_WINDOW = {"max(0, tokens - c.window), tokens": "max(0, tokens + 1 - c.window), tokens"}
+#: The choice of position ``tokens``, where a block begins if the tokens end with one: what the name adds, what was
+#: done, and how.
+LATE_CHOICES = (
+    (
+        "",
+        "blocks were picked for position `tokens`: where a block has just ended, one local block too few is forced.",
+        {"max(0, last - c.local), last)})": "max(0, tokens // c.selection_block + 1 - c.local), last)})"},
+    ),
+    (
+        ", a block without tokens",
+        "blocks were picked for position `tokens`: where a block has just ended, a place went to one without tokens.",
+        {
+            "max(0, last - c.local), last)})": "max(0, tokens // c.selection_block + 1 - c.local), "
+            "max(last, tokens // c.selection_block + 1))})"
+        },
+    ),
+)
+TOGETHER = {
+    "    parts = np.stack([attend(coarse_keys, coarse_values), selected, window])": """\
+    cut = [x[start:stop] for x in branches["window"]]
+    pairs = [(coarse_keys, coarse_values), (keys[listed], values[listed]), cut]
+    shares = softmax(np.concatenate([logits(k) for k, _ in pairs], axis=1))
+    ends = np.cumsum([len(k) for k, _ in pairs])[:2]
+    parts = np.stack([w @ v for w, (_, v) in zip(np.split(shares, ends, axis=1), pairs)])"""
+}
+
 MISTAKES = (
     wrong(
         ANSWER,
@@ -154,9 +194,27 @@ MISTAKES = (
     ),
     wrong(
         ANSWER,
-        "keys of one branch",
-        "all branches used the keys and values of the selected branch. Each has its own",
-        {"    c, tokens =": '    branches = dict.fromkeys(branches, branches["selected"])\n    c, tokens ='},
+        "the loudest head chooses",
+        "the blocks were chosen by the largest score of any head. Those of all heads are added up",
+        {"scores.sum(axis=0)": "scores.max(axis=0, initial=0)"},
+    ),
+    *(
+        wrong(
+            ANSWER,
+            f"{name} keys for all",
+            f"all branches used the keys and values of the {name} branch. Each has its own",
+            {"    c, tokens =": f'    branches = dict.fromkeys(branches, branches["{name}"])\n    c, tokens ='},
+        )
+        for name in BRANCHES
+    ),
+    *(
+        wrong(
+            ANSWER,
+            f"{other} keys in the {name} branch",
+            f"the {name} branch used the keys and values of the {other} branch. Each has its own",
+            {"    c, tokens =": f'    branches = branches | {{"{name}": branches["{other}"]}}\n    c, tokens ='},
+        )
+        for name, other in permutations(BRANCHES, 2)
     ),
     wrong(
         ANSWER,
@@ -174,7 +232,7 @@ MISTAKES = (
     ),
     wrong(
         ANSWER,
-        "counted from 1",
+        "counted from 0",
         "the scores follow the paper's formula with indices from 0. It counts from 1",
         {"c.selection_block))[:, None]": "c.selection_block))[:, None] - c.selection_block + c.stride"},
     ),
@@ -210,6 +268,17 @@ MISTAKES = (
     ),
     wrong(
         ANSWER,
+        "window at position tokens",
+        "the window is that of position `tokens`, and one token short. The last position is tokens - 1",
+        LATE_WINDOW,
+    ),
+    *(
+        wrong(ANSWER, f"{what} at position tokens{more}", f"{says} The last position is tokens - 1", late | late_window)
+        for what, late_window in (("choice", {}), ("choice and window", LATE_WINDOW))
+        for more, says, late in LATE_CHOICES
+    ),
+    wrong(
+        ANSWER,
         "own token left out",
         "the window ends before the query's own token. The query sees itself",
         {"max(0, tokens - c.window), tokens": "max(0, tokens - 1 - c.window), tokens - 1"},
@@ -228,6 +297,25 @@ MISTAKES = (
     ),
     wrong(
         ANSWER,
+        "a scale of its own",
+        "the scale is 1 / sqrt(dim). It is to be config.scale",
+        {"c.scale * (query @ keys.T)": "query.shape[1] ** -0.5 * (query @ keys.T)"},
+    ),
+    wrong(
+        ANSWER,
+        "one softmax over all",
+        "one softmax went over the keys of all branches together. Each branch has its own",
+        TOGETHER,
+    ),
+    wrong(
+        ANSWER,
+        "one softmax over all, no gates",
+        "one softmax went over the keys of all branches together, without gates. Each branch has a softmax and a gate "
+        "of its own",
+        TOGETHER | {"(parts * gates[:, :, None]).sum(axis=0)": "parts.sum(axis=0)"},
+    ),
+    wrong(
+        ANSWER,
         "gates normalised",
         "the gates were made to add up to 1. Take them as they are",
         {"gates[:, :, None]": "(gates / gates.sum(axis=0))[:, :, None]"},
@@ -238,11 +326,15 @@ MISTAKES = (
         "the branches were added without their gates",
         {"(parts * gates[:, :, None]).sum(axis=0)": "parts.sum(axis=0)"},
     ),
-    wrong(
-        ANSWER,
-        "gates reversed",
-        "the gates are in the order compressed, selected, window",
-        {"gates[:, :, None]": "gates[::-1, :, None]"},
+    *(
+        wrong(
+            ANSWER,
+            f"gates in the order {', '.join(order)}",
+            "the branches met each other's gates, whose order is compressed, selected, window",
+            {"gates[:, :, None]": f"gates[{[order.index(name) for name in BRANCHES]}, :, None]"},
+        )
+        for order in permutations(BRANCHES)
+        if order != BRANCHES
     ),
     wrong(
         ANSWER,
@@ -276,7 +368,7 @@ EXERCISE = Exercise(
         Case("a selection block has just begun", sizes(129, 5, 4, 6, 8, 4, 16, 4, 1, 2, 20)),
         Case("a selection block has just ended", sizes(128, 5, 4, 6, 8, 4, 16, 4, 1, 2, 20)),
         Case("nothing forced", sizes(180, 3, 6, 5, 8, 4, 16, 3, 0, 0, 25)),
-        Case("all blocks forced", sizes(150, 3, 5, 4, 8, 4, 12, 4, 2, 2, 16)),
+        Case("all blocks forced", sizes(144, 3, 5, 4, 8, 4, 12, 4, 2, 2, 16)),
         Case("more blocks than there are", sizes(90, 2, 4, 5, 8, 4, 16, 9, 1, 2, 20)),
         Case("fewer tokens than a compressed block", sizes(31, 3, 5, 4, 32, 16, 4, 4, 1, 1, 9)),
         Case("one compressed block", sizes(32, 3, 5, 4, 32, 16, 4, 4, 1, 1, 9)),
@@ -285,6 +377,7 @@ EXERCISE = Exercise(
         Case("the first token", paper(1, 3, 5, 4)),
         Case("one head", sizes(110, 1, 6, 3, 8, 4, 16, 4, 1, 2, 20)),
         Case("no heads", sizes(80, 0, 6, 4, 8, 4, 16, 3, 1, 1, 20)),
+        Case("large scores", sizes(170, 3, 5, 6, 8, 4, 16, 5, 1, 2, 30), make=make_large),
         Case("float32", sizes(190, 4, 8, 6, 8, 4, 16, 5, 1, 2, 30), dtype="float32"),
         Case("strided inputs", sizes(140, 4, 6, 5, 8, 4, 16, 4, 1, 2, 30), layout="strided"),
         Case("the paper's blocks on 1,300 tokens", paper(1300, 4, 24, 16)),
@@ -313,6 +406,14 @@ EXERCISE = Exercise(
                 ANSWER,
                 "empty_gives_nan",
                 {"@ values\n": "@ values if len(keys) else np.nan * query[:, :1] * values.sum(axis=0)\n"},
+            ),
+            "holds NaN or infinity",
+        ),
+        Mutant(
+            rewritten(
+                ANSWER,
+                "largest_left_in",
+                {"scores - scores.max(axis=-1, keepdims=True, initial=-np.inf)": "scores"},
             ),
             "holds NaN or infinity",
         ),

@@ -51,6 +51,13 @@ MISTAKES = (
     ),
     wrong(
         ANSWER,
+        "one for each stride",
+        "a compressed key was counted for each stride. A block that starts in the last strides is not complete: it "
+        "needs block tokens",
+        {"max(0, (cached_tokens - block) // stride + 1)": "cached_tokens // stride"},
+    ),
+    wrong(
+        ANSWER,
         "less than no block",
         "with few tokens the compressed keys are counted below 0. There is none of them then",
         {"max(0, (cached_tokens - block) // stride + 1)": "(cached_tokens - block) // stride + 1"},
@@ -72,6 +79,12 @@ MISTAKES = (
         "blocks for tokens",
         "a selected block counts as one. All its tokens are read",
         {"count * selection_block": "count"},
+    ),
+    wrong(
+        ANSWER,
+        "forced on top of count",
+        "three blocks were added to count for the forced ones. Those are among the count",
+        {"count * selection_block": "(count + 3) * selection_block"},
     ),
     wrong(
         ANSWER,

@@ -19,7 +19,7 @@ def pick_blocks(scores, position, count, initial, local, selection_block):
 
 
 def make(rng, dtype, blocks, position, count, initial, local, selection_block):
-    """Scores of all ``blocks``; behind the position they would win."""
+    """Scores of all ``blocks``; after the position they would win."""
     scores = np.abs(normal(rng, dtype, blocks))
     scores[position // selection_block + 1 :] += 10
     return {
@@ -32,7 +32,7 @@ def make(rng, dtype, blocks, position, count, initial, local, selection_block):
     }
 
 
-def make_nan_behind(rng, dtype, **dims):
+def make_nan_after(rng, dtype, **dims):
     """What is not visible holds no scores."""
     args = make(rng, dtype, **dims)
     args["scores"][args["position"] // args["selection_block"] + 1 :] = np.nan
@@ -117,6 +117,25 @@ MISTAKES = (
     ),
     wrong(
         ANSWER,
+        "count beside the forced ones",
+        "count blocks were chosen by score beside the forced ones. The forced ones are among the count",
+        {"in forced]][:count]": "in forced][:count]]"},
+    ),
+    wrong(
+        ANSWER,
+        "count beside the forced ones, padded",
+        "count blocks were chosen by score beside the forced ones, and -1 fills up to both. The forced ones are among "
+        "the count",
+        {"in forced]][:count]": "in forced][:count]]\n    count += len(forced)"},
+    ),
+    wrong(
+        ANSWER,
+        "all forced where local is 0",
+        "with local = 0 every block is forced: [-0:] is the whole array, not its last 0 elements",
+        {"range(max(0, visible - local), visible)": "range(max(0, visible - local) if local else 0, visible)"},
+    ),
+    wrong(
+        ANSWER,
         "forced twice",
         "a forced block was chosen again by its score",
         {" if j not in forced": ""},
@@ -130,7 +149,7 @@ MISTAKES = (
     wrong(
         ANSWER,
         "all blocks visible",
-        "blocks behind the position were chosen, or taken for the last ones. The query sees none of them",
+        "blocks after the position were chosen, or taken for the last ones. The query sees none of them",
         {"position // selection_block + 1": "len(scores)"},
     ),
     wrong(
@@ -153,6 +172,22 @@ MISTAKES = (
     ),
     wrong(
         ANSWER,
+        "sorted upwards, then turned around",
+        "an ascending order was turned around, and equals with it: the forced blocks stand in descending order, and of "
+        "equal scores the higher block comes first. Sort the negative, stably",
+        {
+            "sorted({*first, *last})": "sorted({*first, *last})[::-1]",
+            'np.argsort(-seen, kind="stable")': 'np.argsort(seen, kind="stable")[::-1]',
+        },
+    ),
+    wrong(
+        ANSWER,
+        "forced ones by score",
+        "the forced blocks stand by their scores. They come first in ascending order",
+        {"sorted({*first, *last})": "sorted(sorted({*first, *last}), key=lambda j: -seen[j])"},
+    ),
+    wrong(
+        ANSWER,
         "lowest scores",
         "the blocks with the lowest scores were chosen",
         {"-seen": "seen"},
@@ -166,20 +201,20 @@ MISTAKES = (
     wrong(
         ANSWER,
         "-1 first",
-        "the blocks were sorted, and -1 stands first. The forced ones come first, then the others by falling score, "
+        "the blocks were sorted, and -1 stands first. The forced ones come first, then the others by descending score, "
         "then -1",
         {"[*picks, *[-1] * (count - len(picks))]": "sorted([*picks, *[-1] * (count - len(picks))])"},
     ),
     wrong(
         ANSWER,
         "blocks sorted",
-        "these are the right blocks, sorted. The forced ones come first, then the others by falling score",
+        "these are the right blocks, sorted. The forced ones come first, then the others by descending score",
         {"[*picks, ": "[*sorted(picks), "},
     ),
     wrong(
         ANSWER,
         "forced last",
-        "the forced blocks stand behind the others; they come first",
+        "the forced blocks stand after the others; they come first",
         {"[:count]\n": "[:count]\n    picks = [*picks[len(forced) :], *picks[: len(forced)]]\n"},
     ),
 )
@@ -209,7 +244,7 @@ EXERCISE = Exercise(
         Case("only the first blocks forced", sizes(31, 230, 7, 3, 0, 10)),
         Case("ties", sizes(40, 330, 12, 1, 2, 10), make=make_ties),
         Case("every score is 0", sizes(8, 30, 6, 1, 2, 5), make=make_zeros),
-        Case("NaN behind the visible blocks", sizes(33, 140, 10, 1, 2, 8), make=make_nan_behind),
+        Case("NaN after the visible blocks", sizes(33, 140, 10, 1, 2, 8), make=make_nan_after),
         Case("one token a block", sizes(50, 37, 6, 1, 3, 1)),
         Case("no blocks wanted", sizes(9, 50, 0, 0, 0, 8)),
         Case("float32", sizes(25, 180, 8, 1, 2, 9), dtype="float32"),

@@ -78,14 +78,14 @@ def sizes(heads, cached_tokens, block, stride, selection_block):
 MISTAKES = (
     wrong(
         FORMULA,
-        "counted from 1",
-        "this is the paper's formula with indices from 0. It counts from 1: taken from 0, each score "
-        "is made of compressed blocks that end before its own tokens do",
+        "counted from 0",
+        "this is the paper's formula with indices from 0. It counts from 1: taken from 0, each compressed block is "
+        "taken selection_block / stride - 1 places too early, 3 with the paper's sizes",
         {},
     ),
     wrong(
         FORMULA,
-        "counted from 1, and wrapped around",
+        "counted from 0, and wrapped around",
         "this is the paper's formula with indices from 0. It counts from 1, and here its negative indices took "
         "blocks from the end",
         {"0 <= i": "-blocks <= i"},
@@ -139,6 +139,24 @@ MISTAKES = (
         "whole strides",
         "the overlaps were rounded down to whole strides. Where the sizes are no multiples they count in parts",
         {"shared / stride": "shared // stride"},
+    ),
+    wrong(
+        FORMULA,
+        "whole strides only",
+        "this is right where block and selection_block are multiples of stride. They need not be: count the tokens "
+        "that two blocks share",
+        {"* j - m - n": "* j + m - n"},
+    ),
+    wrong(
+        FORMULA,
+        "the paper's weights",
+        "these are the weights 1, 2, 2, 2, 1 whatever the sizes. They hold for 32, 16 and 64 and what is in "
+        "proportion; count the tokens that two blocks share",
+        {
+            "range(selection_block // stride)": "range(4)",
+            "range(block // stride)": "range(2)",
+            "selection_block // stride * j - m - n": "4 * j + m - n",
+        },
     ),
     wrong(
         ANSWER,

@@ -4,7 +4,7 @@ from ledger.exercises.base import Case, Exercise, Mistake, Mutant
 
 
 def make(rng, dtype, window):
-    """A position behind a whole window."""
+    """A position after a whole window."""
     return {"position": int(rng.integers(window, 10 * window + 10)), "window": window}
 
 
@@ -70,7 +70,7 @@ EXERCISE = Exercise(
     chapter=11,
     order=4,
     title="the last tokens",
-    checks="first token of the window, and the one behind the last",
+    checks="first token of the window, and the one after the last",
     points=1,
     difficulty=1,
     minutes=4,
@@ -91,7 +91,7 @@ EXERCISE = Exercise(
     ),
     hints=(
         "The query sees itself. How many tokens are there up to position 9, and which of them are the last four?",
-        "A half-open range ends one behind its last token, and its length is stop less start. At early positions there "
+        "A half-open range ends one after its last token, and its length is stop less start. At early positions there "
         "are fewer tokens than the window is long.",
         "Fill the gaps:\n\n    stop = ____\n    return max(____, ____), stop",
     ),
@@ -101,7 +101,7 @@ EXERCISE = Exercise(
             "the window ends before the query's own token. The query sees itself, so the range ends at position + 1",
             own_token_left_out,
         ),
-        Mistake("closed range", "stop is the last token itself; it is to be the one behind", closed),
+        Mistake("closed range", "stop is the last token itself; it is to be the one after it", closed),
         Mistake("one too many", "the range holds one token more than the window", one_too_many),
         Mistake("negative start", "start is negative at early positions. No token stands there", negative_start),
         Mistake("start and length", "these are start and length; start and stop are asked for", start_and_length),

@@ -57,7 +57,7 @@ def block_scores(probs: np.ndarray, tokens: int, config: NsaConfig) -> np.ndarra
 
 
 class Map(NamedTuple):
-    """What a query reads: ``ranges`` of tokens, [first, behind the last), by the branch's name; the ``scores`` of all
+    """What a query reads: ``ranges`` of tokens, [first, after the last), by the branch's name; the ``scores`` of all
     selection blocks, and the ``picked`` ones in the order of choice."""
 
     ranges: dict[str, list[tuple[int, int]]]
@@ -158,10 +158,12 @@ class NsaExplorer(Explorer):
         for ax in (view.scores, view.map):
             ax.set_xlim(-0.01 * tokens, 1.01 * tokens)
         now = tokens_read(tokens, config)
-        view.line.set_data(LENGTHS, [tokens_read(length, config).total for length in LENGTHS])
+        totals = [tokens_read(length, config).total for length in LENGTHS]
+        view.line.set_data(LENGTHS, totals)
         view.dot.set_data([tokens], [now.total])
-        view.scores.set_title(
-            f"{len(found.picked)} of {len(blocks)} blocks: blue by score, orange forced", fontsize=10.5
-        )
+        caught = found.scores[found.picked].sum() / max(found.scores.sum(), 1e-30)
+        counted = f"{len(found.picked)} of {len(blocks)} blocks: blue by score, orange forced"
+        view.scores.set_title(f"{counted}; {caught:.0%} of the scores", fontsize=10.5)
         view.map.set_title(f"tokens read: {now.compressed:,} + {now.selected:,} + {now.window:,}", fontsize=10.5)
-        view.reads.set_title(f"{now.total:,} of {tokens:,}: {tokens / now.total:.2f} ×", fontsize=10.5)
+        fewer, most = f"{now.total:,} of {tokens:,}: {tokens / now.total:.2f} ×", LENGTHS[-1] / totals[-1]
+        view.reads.set_title(f"{fewer}\nat 1M tokens: {most:.1f} ×", fontsize=10.5)
