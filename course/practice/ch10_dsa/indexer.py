@@ -82,7 +82,7 @@ check("index_scores", index_scores)
 # **The scale** of a key is a power of two, so that dividing by it changes no digit. With $a$ for the key's largest
 # magnitude, or $10^{-4}$ where that is larger, it is the least power of two that is at least $a / 448$:
 # $2^{\lceil \log_2(a / 448) \rceil}$. (448 is the largest number of the format. All values are finite, and their
-# magnitudes lie below $10^{12}$.)
+# magnitudes lie below $10^{12}$.) Mind rounding: just above a power of two `np.log2` often returns a whole number.
 #
 # **The code** of a value is the number of the format e4m3 next to value / scale, as a byte `SEEEEMMM`:
 #
@@ -91,7 +91,9 @@ check("index_scores", index_scores)
 # | $S$ | 1 for minus | |
 # | $E = 1 \ldots 15$, $M = 0 \ldots 7$ | normal | $\pm 2^{E - 7} \cdot (1 + M/8)$ |
 # | $E = 0$, $M = 0 \ldots 7$ | subnormal | $\pm 2^{-6} \cdot M/8$ |
-# | $E = 15$, $M = 7$ | NaN, never used here: what lies beyond ±448 becomes ±448 | |
+# | $E = 15$, $M = 7$ | NaN, never used here | |
+#
+# Under this scale nothing lies beyond ±448.
 #
 # * In the middle between two numbers, take the one whose code is even.
 # * Rounding may carry into the next power of two: 15.5 becomes 16.
@@ -120,7 +122,7 @@ def quantize_index_keys(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     x = np.abs(k) / scales[:, None]
     power = np.frexp(np.maximum(x, 2.0**-6))[1] - 1  # of the leading bit; subnormals share the least
     eighths = np.rint(np.ldexp(x, 3 - power))  # 8 … 16, and 0 … 8 where subnormal; 16 is a carry
-    codes = np.minimum(8 * (power + 6) + eighths, 126).astype(np.uint8)
+    codes = (8 * (power + 6) + eighths).astype(np.uint8)
     return codes | np.where(np.signbit(k), 128, 0).astype(np.uint8), scales
     ### END SOLUTION
 
@@ -153,7 +155,7 @@ check("quantize_index_keys", quantize_index_keys)
 # makes many zeros), any choice among them is right; −0 and +0 are equal.
 #
 # By hand: the scores 3, 7, 5, 7 with length 4 and `topk` 2 give `[1, 3]` in any order; with length 3, `[1, 2]`; with
-# length 1, `[0, -1]`. The scores 4, 0, 0 with length 3 give `[0, 1]` or `[0, 2]`.
+# length 1, `[0, -1]`. The scores 4, 0, 0 with length 3 and `topk` 2 give `[0, 1]` or `[0, 2]`.
 
 
 # %% exercise="select_tokens"
@@ -355,4 +357,4 @@ check("masked_prefill", masked_prefill)
 # * Why a power of two is a good scale, and where the rounding then happens.
 # * Why a selection is a set, and what stands where a query sees fewer tokens than it may select.
 # * Why sparse attention reads the cache through two tables: the selection, and the block table.
-# * Why gathering and masking give the same result, and when each is the cheaper one.
+# * Why gathering and masking give the same result.

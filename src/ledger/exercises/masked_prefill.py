@@ -140,6 +140,11 @@ WRONG = {
         "keys behind the query were masked although its list names them. The list alone is the mask",
         {_MASK: ("seen = seen & (np.arange(len(k)) <= len(k) - len(q) + np.arange(len(q))[:, None])\n    " + _MASK)},
     ),
+    "causal_by_number": (
+        "a causal mask by number",
+        "keys with a number above the query's were masked although its list names them. The list alone is the mask",
+        {_MASK: f"seen = seen & np.tri(len(q), len(k), dtype=bool)\n    {_MASK}"},
+    ),
     "first_list_for_all": (
         "first list for all",
         "the first query's list was used for all. Each has its own",
@@ -197,6 +202,22 @@ WRONG = {
         "an empty list sees everything",
         "a query whose list names nothing attends to all keys alike: a large number below 0 is no −∞. The result is 0",
         {_MASK: "scores = np.where(seen[:, None], scores, -1e30)"},
+    ),
+    "masked_with_a_thousand": (
+        "masked with −1,000",
+        "scores that are masked became −1000, and scores may be in the thousands below 0 themselves. Mask with −∞",
+        {_MASK: "scores = np.where(seen[:, None], scores, -1e3)"},
+    ),
+    "a_thousand_taken_off": (
+        "1,000 taken off",
+        "1000 was taken off masked scores, which may be in the thousands themselves. Mask with −∞",
+        {_MASK: "scores = scores + np.where(seen[:, None], 0.0, -1e3).astype(scores.dtype)"},
+    ),
+    "a_billion_taken_off": (
+        "a large number taken off",
+        "a query whose list names nothing attends to all keys: all of its scores fell by the same large number, which "
+        "changes no weight. Mask with −∞; the result is 0",
+        {_MASK: "scores = scores + np.where(seen[:, None], 0.0, -1e9).astype(scores.dtype)"},
     ),
     "no_maximum_taken_off": (
         "no maximum subtracted",

@@ -45,6 +45,15 @@ def make_powers(rng, dtype, keys, dim):
     return {"k": k.astype(np.float32).astype(dtype)}
 
 
+def make_just_above(rng, dtype, keys, dim):
+    """The largest magnitude is the next number after 448 · 2^e in the dtype, for ``keys`` neighbouring e around 0. Here
+    alone float64 holds numbers that float32 does not."""
+    largest = np.nextafter(np.ldexp(448.0, np.arange(keys) - keys // 2).astype(dtype), np.dtype(dtype).type(np.inf))
+    k = (0.9 * largest[:, None] * rng.uniform(-1, 1, (keys, dim))).astype(np.float32).astype(dtype)
+    k[np.arange(keys), rng.integers(0, dim, keys)] = largest * rng.choice([-1, 1], keys).astype(dtype)
+    return {"k": k}
+
+
 def make_small(rng, dtype, keys, dim):
     """Keys whose largest magnitude lies below the least one that the scale looks at, one of them all zeros."""
     k = make(rng, dtype, keys, dim, low=-11, high=-5)["k"]
@@ -74,7 +83,8 @@ def oracle(k):
 ANSWER = """def quantize_index_keys(k):
     wide = np.array(k, np.float64)
     largest = np.maximum(np.abs(wide).max(axis=1, initial=0.0), 1e-4)
-    scales = np.exp2(np.ceil(np.log2(largest / 448)))
+    fraction, exponent = np.frexp(largest / 448)
+    scales = np.ldexp(1.0, exponent - (fraction == 0.5))
     x = wide / scales[:, None]
     power = np.floor(np.log2(np.maximum(np.abs(x), 2.0**-6)))
     eighths = np.rint(np.abs(x) * np.exp2(3 - power))
@@ -82,32 +92,56 @@ ANSWER = """def quantize_index_keys(k):
     codes = codes + np.where(np.signbit(x), 128, 0)
     return codes.astype(np.uint8), scales.astype(np.float32)
 """
-_SCALES = "np.exp2(np.ceil(np.log2(largest / 448)))"
+_SCALES = "np.ldexp(1.0, exponent - (fraction == 0.5))"
+_AMAX = "np.maximum(np.abs(wide).max(axis=1, initial=0.0), 1e-4)"
 _LARGEST = "np.abs(wide).max(axis=1, initial=0.0)"
 _CODES = "np.minimum(8 * (power + 6) + eighths, 126).astype(np.int64)"
 _SIGN = "codes + np.where(np.signbit(x), 128, 0)"
 
 #: Name, sentence and what is changed in ``ANSWER`` of each known mistake.
 WRONG = {
+    "by_a_logarithm_in_float64": (
+        "the exponent from a logarithm in float64",
+        "where a of a float64 key lies just above 448 times a power of two, the scale is often that power, and should "
+        "be the next one: the logarithm was rounded to a whole number. np.frexp takes the exponent without rounding",
+        {_SCALES: "np.exp2(np.ceil(np.log2(largest / 448)))"},
+    ),
+    "found_in_float32": (
+        "float32 on the way",
+        "where a of a float64 key lies just above 448 times a power of two, the scale is that power, and should be the "
+        "next one: float32 does not hold the difference",
+        {"wide = np.array(k, np.float64)": "wide = np.array(k, np.float32).astype(np.float64)"},
+    ),
     "any_number_for_a_scale": (
         "scales that are no powers of two",
         "the scales are a / 448. Round them up to a power of two",
         {_SCALES: "largest / 448"},
     ),
+    "any_number_stored": (
+        "scales stored that are no powers of two",
+        "the codes are right, but the scales beside them are a / 448. Return the powers of two",
+        {"scales.astype(np.float32)": "(largest / 448).astype(np.float32)"},
+    ),
+    "by_a_logarithm": (
+        "the exponent from a logarithm",
+        "where a lies just above 448 times a power of two, the scale is that power, and should be the next one: the "
+        "logarithm was rounded to a whole number. np.frexp takes the exponent without rounding",
+        {_SCALES: "np.exp2(np.ceil(np.log2((largest / 448).astype(k.dtype))))"},
+    ),
     "rounded_down": (
         "scale rounded down",
         "the scale is the power of two below a / 448, so the largest values saturate. Round up",
-        {"np.ceil": "np.floor"},
+        {_SCALES: "np.exp2(np.floor(np.log2(largest / 448)))"},
     ),
     "rounded_to_nearest": (
         "scale rounded to nearest",
         "the exponent of the scale was rounded to nearest, so that some keys saturate. Round it up",
-        {"np.ceil": "np.rint"},
+        {_SCALES: "np.exp2(np.rint(np.log2(largest / 448)))"},
     ),
     "always_the_next": (
         "a power of two too far",
         "where a / 448 is a power of two itself, the scale is the next one. It is the least that is at least a / 448",
-        {"np.ceil(np.log2(largest / 448))": "1 + np.floor(np.log2(largest / 448))"},
+        {_SCALES: "np.ldexp(1.0, exponent)"},
     ),
     "power_of_two_of_the_largest": (
         "448 forgotten",
@@ -124,10 +158,28 @@ WRONG = {
         "the scale of keys smaller than 10⁻⁴ follows their largest magnitude. Put 10⁻⁴ in its place there",
         {"1e-4)": "1e-30)"},
     ),
+    "a_key_of_zeros_over_1": (
+        "nothing put in the place of 0",
+        "a key of zeros has the scale 1, and the scale of other small keys follows their magnitude. Put 10⁻⁴ in its "
+        "place where it is smaller",
+        {_AMAX: _LARGEST},
+    ),
+    "a_key_of_zeros_over_0": (
+        "a scale of 0",
+        "a key of zeros has the scale 0. Put 10⁻⁴ in the place of smaller magnitudes",
+        {
+            _AMAX: _LARGEST,
+            _SCALES: (
+                "np.exp2(np.ceil(np.log2((largest / 448).astype(k.dtype), "
+                "out=np.full(len(k), -np.inf, k.dtype), where=largest > 0)))"
+            ),
+            "x = wide / scales[:, None]": "x = wide / np.where(scales == 0, 1, scales)[:, None]",
+        },
+    ),
     "scale_clamped": (
         "scale clamped",
         "10⁻⁴ was put in the place of small scales. It belongs in the place of small magnitudes, before the division",
-        {"1e-4)": "1e-30)", "np.log2(largest / 448)": "np.log2(np.maximum(largest / 448, 1e-4))"},
+        {"1e-4)": "1e-30)", "np.frexp(largest / 448)": "np.frexp(np.maximum(largest / 448, 1e-4))"},
     ),
     "largest_with_its_sign": (
         "largest value for largest magnitude",
@@ -143,6 +195,12 @@ WRONG = {
         "scales upside down",
         "the codes are right, but the scales are one over what a code is multiplied by to give the value back",
         {"scales.astype(np.float32)": "(1 / scales).astype(np.float32)"},
+    ),
+    "exponent_of_zero": (
+        "the exponent of 0",
+        "a value of 0 has the code of another number. np.frexp says that 0 starts with 2⁻¹: put 2⁻⁶ in the place of "
+        "magnitudes below it first",
+        {"np.maximum(np.abs(x), 2.0**-6)": "np.where(x == 0, 0.5, np.maximum(np.abs(x), 2.0**-6))"},
     ),
     "sign_by_comparing": (
         "sign of zero lost",
@@ -227,6 +285,8 @@ EXERCISE = Exercise(
         Case("every number of the format", {"keys": 4, "dim": len(NUMBERS) * 2}, make=make_signed),
         Case("every middle between two numbers", {"keys": 4, "dim": len(MIDDLES) * 2 + 1}, make=make_middles),
         Case("largest magnitudes of few bits", {"keys": 24, "dim": 9}, make=make_powers),
+        Case("just above a power of two", {"keys": 31, "dim": 5}, make=make_just_above),
+        Case("just above, float32", {"keys": 31, "dim": 5}, dtype="float32", make=make_just_above),
         Case("small keys and one of zeros", {"keys": 8, "dim": 6}, make=make_small),
         Case("zeros of both signs", {"keys": 3, "dim": 24}, make=make_zeros),
         Case("one value", {"keys": 1, "dim": 1}),

@@ -93,6 +93,32 @@ def unseen_at_zero(scores, lengths, topk):
     return selected
 
 
+def unseen_at_zero_and_kept(scores, lengths, topk):
+    seen = np.arange(scores.shape[1]) < lengths[:, None]
+    best = np.argsort(-np.where(seen, scores, 0), axis=1, kind="stable")[:, :topk]
+    selected = np.full((len(scores), topk), -1, np.int32)
+    selected[:, : best.shape[1]] = best
+    return selected
+
+
+def unseen_at_zero_then_padding(scores, lengths, topk):
+    seen = np.arange(scores.shape[1]) < lengths[:, None]
+    best = np.argsort(-np.where(seen, scores, 0), axis=1, kind="stable")[:, :topk]
+    selected = np.full((len(scores), topk), -1, np.int32)
+    selected[:, : best.shape[1]] = np.where(best < lengths[:, None], best, -1)
+    return selected
+
+
+def unseen_at_zero_then_taken_out(scores, lengths, topk):
+    seen = np.arange(scores.shape[1]) < lengths[:, None]
+    best = np.argsort(-np.where(seen, scores, 0), axis=1, kind="stable")[:, :topk]
+    selected = np.full((len(scores), topk), -1, np.int32)
+    for row, (own, count) in enumerate(zip(best, lengths, strict=True)):
+        own = own[own < count]
+        selected[row, : len(own)] = own
+    return selected
+
+
 def unseen_to_fill_up(scores, lengths, topk):
     seen = np.arange(scores.shape[1]) < lengths[:, None]
     best = np.argsort(-np.where(seen, scores, -np.inf), axis=1, kind="stable")[:, :topk]
@@ -106,6 +132,15 @@ def padded_with_zeros(scores, lengths, topk):
     best = np.argsort(-np.where(seen, scores, -np.inf), axis=1, kind="stable")[:, :topk]
     selected = np.zeros((len(scores), topk), np.int32)
     selected[:, : best.shape[1]] = np.where(np.arange(best.shape[1]) < lengths[:, None], best, 0)
+    return selected
+
+
+def padded_with_its_own(scores, lengths, topk):
+    seen = np.arange(scores.shape[1]) < lengths[:, None]
+    best = np.argsort(-np.where(seen, scores, -np.inf), axis=1, kind="stable")
+    selected = np.full((len(scores), topk), -1, np.int32)
+    for row, (own, count) in enumerate(zip(best, lengths.tolist(), strict=True)):
+        selected[row] = own[np.minimum(np.arange(topk), count - 1)] if count else -1
     return selected
 
 
@@ -241,10 +276,30 @@ WRONG = (
         "what a query does not see was given the score 0, which beats scores below 0. Give it −∞",
         unseen_at_zero,
     ),
+    *(
+        (
+            f"unseen scores at 0, {then}",
+            "what a query does not see was given the score 0, which beats scores below 0. Give it −∞, and fill a short "
+            "row up with −1",
+            made,
+        )
+        for then, made in (
+            ("and kept", unseen_at_zero_and_kept),
+            ("then made −1", unseen_at_zero_then_padding),
+            ("then taken out", unseen_at_zero_then_taken_out),
+        )
+    ),
     (
         "filled up with unseen tokens",
-        "rows of short queries are filled up with tokens that they do not see. Put −1 there",
+        "rows of short queries are filled up with tokens that they do not see: −∞ puts them last, but they still stand "
+        "there. Put −1 in their places",
         unseen_to_fill_up,
+    ),
+    (
+        "filled up with tokens that stand there",
+        "rows of short queries are filled up with tokens that they hold already, or with 0, which is one of them. Put "
+        "−1 there",
+        padded_with_its_own,
     ),
     (
         "filled up with 0",
@@ -311,10 +366,10 @@ EXERCISE = Exercise(
         Case("no keys", sizes(3, 0, 4)),
         Case("no queries, float32", sizes(0, 6, 4), dtype="float32"),
         Case("more places than keys", sizes(5, 6, 9)),
-        Case("many zeros of both signs", sizes(12, 16, 6), make=drawing(relus)),
+        Case("many zeros of both signs", sizes(24, 16, 6), make=drawing(relus)),
         Case("all scores equal", sizes(4, 10, 3), make=drawing(equals)),
         Case("all scores below zero", sizes(6, 12, 5), make=drawing(below_zero)),
-        Case("scores close to each other", sizes(3, 20, 8), make=drawing(apart_in_the_last_digits, least=12)),
+        Case("scores close to each other", sizes(9, 20, 8), make=drawing(apart_in_the_last_digits, least=12)),
         Case("float32", sizes(5, 17, 6), dtype="float32"),
         Case("strided inputs", sizes(6, 11, 4), layout="strided"),
         Case("2,048 of up to 6,000 tokens", sizes(3, 6000, 2048), dtype="float32"),

@@ -65,12 +65,17 @@ def make_padded(rng, dtype, **dims):
 
 
 def make_outside(rng, dtype, **dims):
-    """In place of −1 any number that is no entry's; the last entry is in no list."""
+    """In place of −1 any number that is no entry's; the last entry is in no list. The first list begins with a number
+    beyond the cache and an entry, the second with −2 and an entry, and has no number beyond."""
     inputs = make(rng, dtype, **dims)
     indices, cached = inputs["indices"], len(inputs["cache"])
     inputs["cache"][-1] = np.nan
+    indices[:2] = -np.sort(-indices[:2], axis=1)
     nothing = (rng.random(indices.shape) < 0.3) | (indices == cached - 1)
+    nothing[:2, 1] = False
     indices[nothing] = rng.choice([-1, -2, -cached, cached, cached + 1, 2**31 - 1, -(2**31)], int(nothing.sum()))
+    indices[:2, 0] = cached, -2
+    indices[1, indices[1] >= cached] = -1
     return inputs
 
 
@@ -190,6 +195,27 @@ WRONG = {
         "the list ends too early",
         "what stands behind the first index that names nothing was left out. Such an index may stand anywhere",
         {_COUNTS: "counts = np.logical_and.accumulate((indices >= 0) & (indices < len(cache)), axis=1)"},
+    ),
+    "ends_at_the_first_minus_1": (
+        "the list ends at the first −1",
+        "what stands behind the first −1 was left out. A −1 may stand anywhere",
+        {_COUNTS: f"{_COUNTS}\n    counts = counts & np.logical_and.accumulate(indices != -1, axis=1)"},
+    ),
+    "ends_at_the_first_negative": (
+        "the list ends at the first negative index",
+        "what stands behind the first index below 0 was left out. Such an index may stand anywhere",
+        {_COUNTS: f"{_COUNTS}\n    counts = counts & np.logical_and.accumulate(indices >= 0, axis=1)"},
+    ),
+    "as_many_places_as_entries": (
+        "as many places as entries",
+        "the −1 were counted, and as many places at the end of the list left out. A −1 may stand anywhere",
+        {
+            _COUNTS: (
+                f"{_COUNTS}\n"
+                "    some = (indices != -1).sum(axis=1, keepdims=True)\n"
+                "    counts = counts & (np.arange(indices.shape[1]) < some)"
+            )
+        },
     ),
     "first_list_for_all": (
         "first list for all",

@@ -2,7 +2,8 @@
 
 A query's index heads come from the normed query latent, the one key of a token from its hidden state through a
 LayerNorm. RoPE turns the first ``rope_dim`` features of both, in halves (not interleaved, unlike the model's own
-attention). Both are then rotated by a Hadamard matrix and stored as e4m3 codes under a power of two for each vector.
+attention), here by plain frequencies: the model's own are stretched by YaRN, as those of its attention. Both are then
+rotated by a Hadamard matrix and stored as e4m3 codes under a power of two for each vector.
 Source: DeepSeek-V3.2-Exp, inference/model.py and kernel.py, with the correction of its notice on RoPE.
 """
 

@@ -12,7 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from ledger.account.dsa import pair_flops
+from ledger.models import Model
 from ledger.widgets.base import COLORS, Choice, Explorer, Steps, new_figure, plain_ticks
+from ledger.widgets.flow import Arrow, Box, Lane, flow
 
 #: Who picks, with the colour and the mark of its line.
 PICKERS = {
@@ -21,8 +24,9 @@ PICKERS = {
     "first and last": (COLORS["materialize"], "s--"),
 }
 NAMES = {"exact": "exact top-k", "indexer": "fitted indexer", "first and last": "first 4 and the latest"}
-#: The error that is widely quoted for a query's exact best tokens: (tokens, share).
+#: The error of a query's exact best tokens in a figure that circulates: (tokens, share), and its look.
 QUOTED = (256, 0.09)
+STAR = {"marker": "*", "linestyle": "", "color": COLORS["predict"], "gid": "quoted", "zorder": 4}
 #: Where the explorer's axis of errors begins, in percent: all tokens leave none.
 FLOOR = 0.1
 
@@ -57,8 +61,31 @@ def last_query(layer: int) -> SimpleNamespace:
     return SimpleNamespace(attention=attention, scores=scores, rankings=rankings, errors=found["query"])
 
 
+def indexer_flow(model: Model):
+    """One layer of DSA in ``model``'s shapes: what a query, a token and a step do, and what it costs; a Figure."""
+    heads, dim, topk = model.index_heads, model.index_dim, model.index_topk
+    hidden, low, pair = model.hidden_dim, model.q_lora_dim, pair_flops(model)
+
+    def millions(weights: int) -> str:
+        return f"{weights / 1e6:.2f} M"
+
+    query = [Box("query latent", (1, low)), Arrow("W_q, RoPE,\nHadamard", millions(low * heads * dim))]
+    query += [Box("index queries", (heads, dim)), Arrow("to FP8"), Box("codes, scales", f"{heads} × ({dim} + 4) B")]
+    weights = [Box("hidden", (1, hidden)), Arrow("W_w", millions(hidden * heads)), Box("weights", (1, heads))]
+    key = [Box("hidden", (1, hidden)), Arrow("W_k, LayerNorm,\nRoPE, Hadamard", millions(hidden * dim))]
+    key += [Box("index key", (1, dim)), Arrow("to FP8"), Box("cached", f"{dim} + 4 B")]
+    pick = [Box("codes, weights"), Arrow("q·k, ReLU, sum", f"{pair.indexer // 2:,} a token")]
+    pick += [Box("scores", "1 × tokens"), Arrow(f"best {topk:,},\ngather")]
+    pick += [Box("chosen entries", (topk, model.cache_dim))]
+    pick += [Arrow("absorbed attention", f"{pair.absorbed // 2:,}\na chosen token")]
+    pick += [Box("mixed latents", (model.num_heads, model.latent_dim))]
+    lanes = [Lane("once a query", query, COLORS["absorb"]), Lane("its weights", weights, COLORS["absorb"])]
+    lanes += [Lane("once a token", key, COLORS["latent"]), Lane("every step", pick, COLORS["rope"])]
+    return flow("One layer of DSA (multiply-adds below the arrows)", lanes)
+
+
 def error_picture():
-    """The recorded errors by top-k, the mean over layers and the middle half of them, and the quoted one; a Figure."""
+    """The recorded errors by top-k, mean and middle half of the layers, and the one in circulation; a Figure."""
     figures = recorded()["figures"]
     topk = np.array(figures["topk"][:-1], float)
     fig = new_figure(
@@ -70,8 +97,7 @@ def error_picture():
         rows = 100 * np.array(figures["errors"][name])[:, :-1]
         ax.plot(topk, rows.mean(axis=0), mark, color=COLORS[color], label=name, gid=name)
         ax.fill_between(topk, *np.quantile(rows, (0.25, 0.75), axis=0), color=COLORS[color], alpha=0.15, linewidth=0)
-    look = {"color": COLORS["measure"], "markersize": 13, "gid": "quoted"}
-    ax.plot(QUOTED[0], 100 * QUOTED[1], "*", label="often quoted: 256 tokens, 9 %", **look)
+    ax.plot(QUOTED[0], 100 * QUOTED[1], markersize=13, label="in circulation: 256 tokens, 9 %", **STAR)
     ax.set(xscale="log", yscale="log", xlabel="tokens picked", ylabel="error of the output, %")
     plain_ticks(ax.xaxis)
     ax.set_xticks(topk, [f"{k:,.0f}" for k in topk])
@@ -119,9 +145,9 @@ class PicksExplorer(Explorer):
         view.lines = {}
         for picker, (color, mark) in PICKERS.items():
             (view.lines[picker],) = ax.plot([], [], mark, color=color, markersize=4, label=NAMES[picker], gid=picker)
-        (quoted,) = ax.plot(QUOTED[0], 100 * QUOTED[1], "*", color=COLORS["predict"], markersize=12, gid="quoted")
-        quoted.set_label("often quoted: 256, 9 %")
-        (view.dot,) = ax.plot([], [], "o", color=COLORS["measure"], markersize=9, gid="here")
+        ax.plot(QUOTED[0], 100 * QUOTED[1], markersize=9, label="in circulation: 256, 9 %", **STAR)
+        ring = {"color": COLORS["measure"], "markersize": 13, "markerfacecolor": "none", "markeredgewidth": 2.2}
+        (view.dot,) = ax.plot([], [], "o", gid="here", **ring)
         ax.set(
             xscale="log",
             yscale="log",
