@@ -5,6 +5,7 @@ assignment, submissions in submitted/<student>/<chapter>/.
 """
 
 from ledger.build.nbgrader_steps import STEPS
+from ledger.judge.autograde import AUTOGRADE, SANITIZE
 
 c = get_config()  # noqa: F821
 
@@ -15,5 +16,6 @@ c.CourseDirectory.source_directory = "solutions"
 c.CourseDirectory.release_directory = "release"
 # nbgrader's own steps in its own order, with stubs that name their exercise and a digest of what was released.
 c.GenerateAssignment.preprocessors = STEPS
-# Seconds a cell: a check runs every case of one exercise. A cell that takes longer fails, and the next ones still run.
-c.Execute.timeout = 60
+# The judge in the place of a kernel: answers run in its jail, and a graded cell gets points and a reason.
+c.Autograde.sanitize_preprocessors = SANITIZE
+c.Autograde.autograde_preprocessors = AUTOGRADE

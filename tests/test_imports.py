@@ -7,6 +7,7 @@ import sys
 APART = (
     "ledger.build",
     "ledger.count.torch_mode",
+    "ledger.judge.autograde",
     "ledger.judge.launchers.cuda",
     "ledger.judge.launchers.kernels",
     "ledger.judge.launchers.ranks",

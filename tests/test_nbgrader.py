@@ -1,14 +1,25 @@
 """practice/ against nbgrader itself: the real commands, run in a temporary folder."""
 
+import csv
+import inspect
+import json
 import os
+import re
 import shutil
+import socket
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
+from html import unescape
 from pathlib import Path
 
 import nbformat
 import pytest
+from classroom import GOLDEN, IDS, SOLVED, hand_in, notebooks, points_of
 
+from ledger import exercises
 from ledger.build.nbgrader_steps import STEPS, Stamp
 from ledger.build.notebook import Course, fresh
 
@@ -32,21 +43,25 @@ def chapters():
     return sorted({Path(path).parent.name for path in (ROOT / "course" / "practice").glob("*/*.py")})
 
 
-def nbgrader(folder, *arguments):
-    """Run nbgrader in ``folder``, with nothing from this machine's Jupyter settings."""
+def own(folder):
+    """Variables that leave this machine's Jupyter settings out."""
     own = {f"JUPYTER_{kind}_DIR": str(folder / ".jupyter" / kind) for kind in ("CONFIG", "DATA", "RUNTIME")}
     own |= {"IPYTHONDIR": str(folder / ".jupyter" / "ipython")}
     # nbgrader calls alembic by name, as it would be found in an activated environment.
-    own |= {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    return own | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+
+
+def nbgrader(folder, *arguments, status=0):
+    """Run nbgrader in ``folder``."""
     run = subprocess.run(
         [sys.executable, "-m", "nbgrader", *arguments],
         cwd=folder,
-        env=os.environ | own,
+        env=os.environ | own(folder),
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.returncode == status, run.stdout + run.stderr
     return run
 
 
@@ -80,14 +95,108 @@ def test_practice_equals_a_real_generate_assignment_cell_for_cell(instructor, tm
         assert any("checksum" in c.metadata.get("nbgrader", {}) for c in ours.cells)
 
 
-def test_autograde_gives_a_solved_chapter_full_marks_and_an_untouched_one_none(instructor):
+@pytest.fixture(scope="module")
+def autograded(instructor):
+    """A class of everybody who can hand in a notebook that nbgrader reads, autograded in one run."""
+    names = [name for name in GOLDEN if "error" not in GOLDEN[name][:1] and name not in ("renamed", "byte_order_mark")]
+    hand_in(ROOT, instructor / "submitted", names)
+    nbgrader(instructor, "autograde", "ch01_keys", "--create")
+    return names
+
+
+def grades(folder, student):
+    """The automatic score of each graded cell, and whether a person is to look at one."""
     from nbgrader.api import Gradebook
 
-    chapter = chapters()[0]
-    for student, source in (("solved", "solutions"), ("untouched", "release")):
-        shutil.copytree(instructor / source / chapter, instructor / "submitted" / student / chapter)
-    nbgrader(instructor, "autograde", chapter)
-    with Gradebook(f"sqlite:///{instructor / 'gradebook.db'}", "attention_ledger") as gradebook:
-        solved, untouched = (gradebook.find_submission(chapter, s) for s in ("solved", "untouched"))
-        assert solved.max_score > 0
-        assert (solved.score, untouched.score) == (solved.max_score, 0)
+    with Gradebook(f"sqlite:///{folder / 'gradebook.db'}", "attention_ledger") as gradebook:
+        submission = gradebook.find_submission("ch01_keys", student)
+        return {g.name: (g.auto_score, g.needs_manual_grade) for n in submission.notebooks for g in n.grades}
+
+
+def test_the_golden_table_comes_out_of_nbgrader_too(instructor, autograded):
+    for name in autograded:
+        found, verdicts = grades(instructor, name), GOLDEN[name]
+        assert set(found) == {f"{id}_check" for id in IDS}
+        assert not any(manual for _, manual in found.values()), "every graded cell has a number"
+        for id, verdict, points in zip(IDS, verdicts, points_of(verdicts), strict=True):
+            score = found[f"{id}_check"][0]
+            assert (0 <= score < 2) if points is None else score == points, (name, id, verdict)
+
+
+def test_feedback_says_why_and_shows_no_oracle(instructor, autograded):
+    nbgrader(instructor, "generate_feedback", "ch01_keys")
+    page = (instructor / "feedback" / "twice_the_value" / "ch01_keys" / "keys.html").read_text()
+    assert "constant factor" in page
+    assert "BEGIN SOLUTION" not in page
+    text = unescape(re.sub(r"<[^>]+>", "", page))
+    oracle = inspect.getsource(exercises.get("absorb_query").oracle).splitlines()[-1].strip()
+    assert len(oracle) > 12
+    assert oracle not in text
+    assert "ledger/exercises" not in text
+
+
+def test_the_export_holds_the_sums(instructor, autograded):
+    nbgrader(instructor, "export", "--to", str(instructor / "grades.csv"))
+    with open(instructor / "grades.csv", newline="") as file:
+        sums = {
+            row["student_id"]: float(row["score"]) for row in csv.DictReader(file) if row["assignment"] == "ch01_keys"
+        }
+    assert {name for name, score in sums.items() if score == 8} == {n for n in autograded if GOLDEN[n] == SOLVED}
+    assert sums["untouched"] == 0
+
+
+def test_formgrader_opens_the_result(instructor, autograded):
+    """The pages that an instructor looks at, from a real server."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = [f"--port={port}", "--no-browser", "--allow-root", "--IdentityProvider.token=t", "--ServerApp.password="]
+    extensions = (
+        "{'nbgrader.server_extensions.formgrader': True, 'nbgrader.server_extensions.validate_assignment': False}"
+    )
+    options += [f"--ServerApp.jpserver_extensions={extensions}", f"--ServerApp.root_dir={instructor}"]
+    command = [sys.executable, "-m", "jupyter_server", *options]
+    with subprocess.Popen(
+        command, cwd=instructor, env=os.environ | own(instructor), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as server:
+        try:
+            assert "ch01_keys" in fetch(f"http://127.0.0.1:{port}/formgrader/api/assignments?token=t")
+            students = json.loads(fetch(f"http://127.0.0.1:{port}/formgrader/api/submissions/ch01_keys?token=t"))
+            scores = {student["student"]: student["score"] for student in students if student["autograded"]}
+            assert scores["solved"] == 8
+            assert set(scores) == set(autograded)
+        finally:
+            server.terminate()
+
+
+def fetch(address):
+    """The body of a page, once the server answers."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with urllib.request.urlopen(address, timeout=20) as reply:
+                return reply.read().decode()
+        except (urllib.error.URLError, ConnectionError):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+
+def test_what_the_judge_itself_fails_on_is_no_zero(instructor, monkeypatch):
+    from nbgrader.converters.base import NbGraderException
+
+    from ledger.judge import autograde
+    from ledger.judge.session import without_run
+
+    _, solved = notebooks(ROOT)
+    told = {"assignment": "ch01_keys", "notebook": "keys"}
+    for verdict in ("judge_error", "skipped"):
+        failing = lambda submission, *_, verdict=verdict: without_run(submission, verdict, "of its own")  # noqa: E731
+        monkeypatch.setattr(autograde, "grade_one", failing)
+        with pytest.raises(NbGraderException, match="of its own"):
+            autograde.Judge().preprocess(nbformat.from_dict(solved), {"nbgrader": told})
+
+
+def test_one_unreadable_submission_does_not_stop_the_others(instructor, autograded):
+    hand_in(ROOT, instructor / "submitted", ["not_json"])
+    run = nbgrader(instructor, "autograde", "ch01_keys", "--student", "not_json", status=1)
+    assert "not_json" in run.stderr
+    assert grades(instructor, "solved")["absorb_query_check"][0] == 2

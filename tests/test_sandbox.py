@@ -1,8 +1,10 @@
 """The jail: which calls its filter lets through, what stays readable, and that nothing forbidden works inside it."""
 
+import errno
 import os
 import re
 import shutil
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +104,13 @@ def test_limits_may_be_asked_for_and_not_set(architecture):
 )
 def test_commands_that_signal_or_type_are_denied(architecture, name, command, answer):
     assert decide(architecture, sandbox._number(name), 1, command) == answer
+
+
+def test_a_process_still_ends_with_its_parent(architecture):
+    prctl = sandbox._number("prctl")
+    assert decide(architecture, prctl, 1, 0) == DENIED  # PR_SET_PDEATHSIG
+    assert decide(architecture, prctl, 1 << 32 | 1, 0) == DENIED  # the kernel reads an int
+    assert decide(architecture, prctl, 15, 0x1000) == ALLOWED  # PR_SET_NAME
 
 
 def test_another_architecture_ends_the_process(architecture):
@@ -366,3 +375,65 @@ def test_the_jail_holds_nothing_of_the_judges(mode, monkeypatch):
     apart = {"ledger.kernels", "ledger.kernels.interpret"}
     apart |= {"ledger.parallel", "ledger.parallel.memory", "ledger.parallel.world"}
     assert course - apart == {"ledger", "ledger.judge", "ledger.machines", "ledger.models", "ledger.setups"} | judge
+
+
+@pytest.fixture
+def bwrap(tmp_path, monkeypatch):
+    """A function that puts a stand-in for bubblewrap on the path; it gets the command without bubblewrap's options."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    launch.bubblewrap.cache_clear()
+    yield lambda body: (
+        (tmp_path / "bwrap").write_text(f"#!/bin/sh\nshift 9\n{body}\n"),
+        (tmp_path / "bwrap").chmod(0o755),
+    )
+    launch.bubblewrap.cache_clear()
+
+
+def test_servers_stand_in_a_bubblewrap_that_works(bwrap, tmp_path):
+    bwrap(f'echo once >> {tmp_path}/asked\nexec "$@"')
+    with Runner(outer=True) as runner:
+        assert runner.layers[0] == "bubblewrap"
+        run = runner.run(Job("f", (Cell("cell", "def f(x):\n    return x + 1"),), (Call({"x": 1}),)))
+        assert run.outcomes[0].value == 2
+    assert (tmp_path / "asked").read_text().count("once") == 2, "one try, one server"
+    with Runner() as runner:
+        assert "bubblewrap" not in runner.layers, "a learner's own answers need none"
+
+
+@pytest.mark.parametrize("body", ["exit 1", "sleep 60"])
+def test_a_bubblewrap_that_does_not_work_is_none(bwrap, body, monkeypatch):
+    monkeypatch.setattr(launch, "_TRIED_SECONDS", 0.2)
+    bwrap(body)
+    with Runner(outer=True) as runner:
+        assert "bubblewrap" not in runner.layers
+        assert runner.run(Job("f", (Cell("cell", "def f():\n    return 1"),), (Call({}),))).outcomes[0].value == 1
+
+
+@pytest.mark.skipif(not launch.bubblewrap(), reason="no bubblewrap works here: it is not installed, or not allowed to")
+@pytest.mark.parametrize("mode", ["fork", "cold"])
+def test_a_real_bubblewrap_is_read_only_and_without_a_network(mode, tmp_path):
+    """Whatever the other layers do: none of them is on."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        socket.create_connection(("127.0.0.1", port), 1).close()  # from here it can be reached
+        source = f"""
+import socket, os
+def f():
+    found = []
+    for act in (lambda: open({str(tmp_path / "made")!r}, "w"),
+                lambda: socket.create_connection(("127.0.0.1", {port}), 1),
+                lambda: os.kill({os.getpid()}, 0)):
+        try:
+            act()
+            found.append("done")
+        except OSError as error:
+            found.append(error.errno)
+    return tuple(found)
+"""
+        with Runner(mode=mode, layers=(), outer=True) as runner:
+            run = runner.run(Job("f", (Cell("cell", source),), (Call({}),)))
+    write, connect, signal = run.outcomes[0].value
+    assert write == errno.EROFS
+    assert connect in (errno.ECONNREFUSED, errno.ENETUNREACH)
+    assert signal == errno.ESRCH
+    assert not (tmp_path / "made").exists()

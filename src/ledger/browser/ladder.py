@@ -19,7 +19,7 @@ from ledger.judge.errors import StateError, Unreadable, UsageError
 from ledger.judge.guard import Limit
 
 #: Commands of judge.py that make sense in a browser.
-_HERE = ("list", "hint")
+_HERE = ("list", "next", "hint")
 
 
 def show(line: str = "") -> None:
@@ -85,7 +85,9 @@ def run_here(arguments: list[str], root: Path, out: TextIO) -> None:
         with contextlib.chdir(root), contextlib.redirect_stderr(human):
             if arguments and arguments[0] in cli.COMMANDS:
                 if arguments[0] not in _HERE:
-                    raise UsageError(f"{arguments[0]} is for the command line; here: %judge, %judge list, %judge ID")
+                    raise UsageError(
+                        f"{arguments[0]} is for the command line; here: %judge, %judge list, %judge next, %judge ID"
+                    )
                 options = cli.command_parser(arguments[0]).parse_args(arguments[1:])
                 with contextlib.redirect_stdout(human):
                     getattr(commands, f"run_{arguments[0]}")(options, root)
@@ -100,15 +102,12 @@ def run_here(arguments: list[str], root: Path, out: TextIO) -> None:
 def grade_here(options, root: Path, human: Words) -> None:
     """Select, grade, print, keep: what ``commands.grade_and_report`` does with processes."""
     from ledger.judge import commands, report
-    from ledger.judge.grade import fresh_seed
     from ledger.judge.here import Here
 
     start = time.perf_counter()
     if options.folder or options.source or options.json or options.require_isolation or options.cuda:
-        raise UsageError("here %judge takes ids, chapters, --seed N and -v; the rest is for the command line")
-    seed = fresh_seed() if options.seed is None else options.seed
-    style = report.Style()
-    results = commands.run_and_print(commands.select(options, root), Here(), seed, human, style, options, root)
-    lines = commands.closing(results, "none, all in this kernel", time.perf_counter() - start, style, options)
-    print(*lines, sep="\n", file=human)
-    commands.keep_progress(results, root)
+        raise UsageError("here %judge takes ids, chapters, --seed N, --again and -v; the rest is for the command line")
+    answers = commands.select(options, root)
+    apart = lambda: "none, all in this kernel"  # noqa: E731
+    results = commands.grade_and_print(answers, options, root, Here(), apart, human, report.Style(), start)
+    commands.keep_progress(results, answers, root)

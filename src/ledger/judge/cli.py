@@ -22,9 +22,13 @@ PASSED, FAILED, USAGE, FAULT = 0, 1, 2, 3
 EPILOG = """\
 other commands:
   judge.py list               the exercises and how far you are
+  judge.py next               the next exercise, and where it waits
+  judge.py watch              grade on every save; one key each for next, hint, list, all, quit
   judge.py hint ID [N]        the next hint of an exercise, or hint N
+  judge.py solution ID        the solution, once your answer has passed
   judge.py reset ID           put the untouched stub back (your version is kept)
   judge.py answers save FILE  your answers and own cells as one file; answers load FILE puts them back
+  judge.py class DIR          grade a folder of submissions, a folder a student
   judge.py doctor             what this machine can run, and which layers of isolation hold
   judge.py check              the author's gate: references, stubs, mutants, hints
 
@@ -78,7 +82,8 @@ def run(argv: list[str], root: Path | None) -> int:
     options = grade_parser().parse_args(argv)
     from ledger.judge.launch import Servers
 
-    servers = Servers(extra_hidden=[path for path in (root, options.folder) if path])
+    hidden = [path for path in (root, options.folder) if path]
+    servers = Servers(extra_hidden=hidden, outer=options.require_isolation)
     servers.get()
     from ledger.judge import commands
 
@@ -117,6 +122,7 @@ def grade_parser() -> Parser:
     parser.add_argument("--source", nargs=2, metavar=("FILE.py", "ID"), help="grade a Python file as one answer")
     parser.add_argument("--json", metavar="FILE", help="write the machine-readable result ('-': standard output)")
     parser.add_argument("--seed", type=int, metavar="N", help="repeat the inputs of an earlier run")
+    parser.add_argument("--again", action="store_true", help="run what has passed and did not change as well")
     parser.add_argument("--require-isolation", action="store_true", help="refuse to run without every layer")
     parser.add_argument("--cuda", action="store_true", help="run kernels on this machine's GPU as well, without a jail")
     parser.add_argument("-v", "--verbose", action="store_true", help="every case, and what the answers printed")
@@ -131,10 +137,35 @@ COMMANDS: dict[str, tuple[str, list[tuple[str, dict]]]] = {
         "Show a hint: from the idea to a skeleton.",
         [("id", {"metavar": "ID"}), ("level", {"metavar": "N", "nargs": "?", "type": int})],
     ),
+    "next": (
+        "Name the next exercise.",
+        [("--open", {"action": "store_true", "help": "open it in the JupyterLab that runs"})],
+    ),
+    "watch": ("Grade on every save.", []),
+    "solution": (
+        "Show the solution of an exercise that has passed.",
+        [
+            ("id", {"metavar": "ID"}),
+            ("--reveal", {"action": "store_true", "help": "show it before; the ladder marks that"}),
+        ],
+    ),
     "reset": ("Put the untouched stub back; your version is kept.", [("id", {"metavar": "ID"})]),
     "answers": (
         "Save your answers and your own cells as one file, or put them back into the notebooks that lie in practice/.",
         [("action", {"choices": ["save", "load"]}), ("file", {"metavar": "FILE", "type": Path})],
+    ),
+    "class": (
+        "Grade a folder of submissions: a folder a student, as nbgrader collects them, or a notebook a student.",
+        [
+            ("folder", {"metavar": "DIR", "type": Path, "help": "the folder that holds the students' folders"}),
+            ("targets", {"metavar": "TARGET", "nargs": "*", "help": "ids or chapters; else all that was handed in"}),
+            ("--out", {"metavar": "DIR", "type": Path, "help": "where the results go (DIR-graded)"}),
+            ("--workers", {"metavar": "N", "type": int, "help": "processes that grade (one a core)"}),
+            ("--scheduler", {"metavar": "ADDRESS", "help": "a dask scheduler, tcp://host:8786, whose workers grade"}),
+            ("--seed", {"metavar": "N", "type": int, "help": "the inputs' seed; kept for later runs"}),
+            ("--again", {"action": "store_true", "help": "grade again what did not change"}),
+            ("--require-isolation", {"action": "store_true", "help": "refuse to run without every layer"}),
+        ],
     ),
     "doctor": ("Say what this machine can run, and which layers of isolation hold.", []),
     "check": ("Hold the exercises to the author's rules.", [("ids", {"metavar": "ID", "nargs": "*"})]),

@@ -7,12 +7,14 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 from ledger import exercises
 from ledger.chapters import CHAPTERS
 from ledger.exercises import Exercise
-from ledger.judge import cuda, report
+from ledger.judge import cuda, ladder, report
 from ledger.judge.cli import FAILED, FAULT, PASSED, complain
 from ledger.judge.collect import (
     Submission,
@@ -26,6 +28,7 @@ from ledger.judge.collect import (
 )
 from ledger.judge.errors import StateError, Unreadable, UsageError
 from ledger.judge.grade import fresh_seed
+from ledger.judge.here import Here
 from ledger.judge.launch import Servers
 from ledger.judge.progress import Progress
 from ledger.judge.run import Runner
@@ -44,7 +47,6 @@ def grade_and_report(options: argparse.Namespace, root: Path | None, runner: Run
     if options.seed is not None and options.seed < 0:
         raise UsageError("--seed wants a number from 0 up")
     check_json_path(options.json)
-    threading.Thread(target=lambda: runner.isolation, daemon=True).start()
     answers = select(options, root)
     if options.require_isolation and not runner.isolation.holds:
         allowed = ", ".join(runner.isolation.allowed) or "the self-test did not run"
@@ -53,23 +55,80 @@ def grade_and_report(options: argparse.Namespace, root: Path | None, runner: Run
     if options.cuda and not gpu:
         says = "torch finds no GPU here; without --cuda, kernels are graded in Triton's interpreter"
         return complain(f"--cuda: {says}", FAULT)
-    seed = fresh_seed() if options.seed is None else options.seed
     human = sys.stdout if options.json != "-" else open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     style = report.Style(report.use_colour(human))
+
+    def isolation() -> str:
+        return ("+".join(runner.layers) or "none") + (f"; on CUDA {cuda.ISOLATION}" if gpu else "")
+
     with cuda.Cuda(gpu) if gpu else contextlib.nullcontext() as on_gpu:
-        results = run_and_print(answers, runner, seed, human, style, options, root, on_gpu)
-    isolation = "+".join(runner.layers) or "none"
-    isolation += f"; on CUDA {cuda.ISOLATION}" if gpu else ""
-    seconds = time.perf_counter() - start
-    print(*closing(results, isolation, seconds, style, options), sep="\n", file=human)
+        results = grade_and_print(answers, options, root, runner, isolation, human, style, start, on_gpu)
     if options.json:
-        write_json(options.json, report.to_json(results, isolation, seconds))
+        write_json(options.json, report.to_json(results, isolation(), time.perf_counter() - start))
     if options.folder is None and options.source is None and root:
-        others = {answer.exercise.id for answer in answers if not is_learners(answer, root)}
-        keep_progress([result for result in results if result.id not in others], root)
+        keep_progress(results, answers, root)
     if any(result.verdict == "judge_error" for result in results):
         return complain("the judge failed on some exercises; python judge.py doctor says what holds here", FAULT)
     return PASSED if all(result.verdict in ("passed", "skipped") for result in results) else FAILED
+
+
+def grade_and_print(
+    answers: list[Submission],
+    options: argparse.Namespace,
+    root: Path | None,
+    runner: Runner | Here,
+    isolation: Callable[[], str],
+    human: TextIO,
+    style: report.Style,
+    start: float,
+    on_gpu: cuda.Cuda | None = None,
+) -> list[ExerciseResult]:
+    """Grade ``answers`` and print them: as the ladder where the whole course is graded, else one by one. ``isolation``
+    says, once something has run, how it was kept apart."""
+    seed = fresh_seed() if options.seed is None else options.seed
+    as_ladder = not (options.targets or options.folder or options.source or options.verbose)
+    entries = entries_of(root) if as_ladder else {}
+    known = results_known(answers, options, entries) if as_ladder else {}
+    if len(known) < len(answers):
+        threading.Thread(target=isolation, daemon=True).start()  # its self-test takes as long as a few answers
+    graded = with_progress(answers, grade_answers(answers, known, runner, seed, on_gpu), human)
+    print(style.dim(f"Attention Ledger · {where_from(answers, options, root)} · seed {seed}"), file=human, flush=True)
+    results = print_ladder(graded, entries, human, style) if as_ladder else print_results(answers, graded, human, style)
+    told = isolation() if len(known) < len(answers) else "nothing had to run"
+    seconds = time.perf_counter() - start
+    print(*closing(results, told, seconds, style, options, entries if as_ladder else None), sep="\n", file=human)
+    return results
+
+
+def results_known(answers: list[Submission], options: argparse.Namespace, entries: dict) -> dict[str, ExerciseResult]:
+    """The results of the ladder that need no run, by exercise: nothing where a run was asked for."""
+    if options.again or options.json or options.cuda or options.require_isolation or options.seed is not None:
+        return {}
+    known = {answer.exercise.id: ladder.known_without_running(answer, entries) for answer in answers}
+    return {id: result for id, result in known.items() if result}
+
+
+def grade_answers(answers, known, runner, seed, on_gpu=None) -> Iterator[ExerciseResult]:
+    """The result of each answer in order, from a run where it is not ``known``; kernels ``on_gpu`` as well, where one
+    is given."""
+    graded = grade_all([answer for answer in answers if answer.exercise.id not in known], runner, seed)
+    for answer in answers:
+        result = known.get(answer.exercise.id) or next(graded)
+        yield on_gpu.also(answer, result, seed) if on_gpu else result
+
+
+def with_progress(
+    answers: list[Submission], graded: Iterable[ExerciseResult], human: TextIO
+) -> Iterator[ExerciseResult]:
+    """``graded``, and meanwhile on a terminal a line that says how far it is."""
+    shown = human.isatty() and sys.stderr.isatty()
+    for count, result in enumerate(graded, 1):
+        if shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        yield result
+        if shown and count < len(answers):
+            ahead = answers[count].exercise.id
+            print(f"  … {count} of {len(answers)} graded; now {ahead}", end="", file=sys.stderr, flush=True)
 
 
 def is_learners(answer: Submission, root: Path) -> bool:
@@ -87,37 +146,49 @@ def find_cuda(answers: list[Submission], options: argparse.Namespace) -> str:
     return cuda.find_gpu()
 
 
-def run_and_print(answers, runner, seed, human, style, options, root, on_gpu=None) -> list[ExerciseResult]:
-    """Grade and print each exercise as soon as it is ready, under its chapter's heading; kernels ``on_gpu`` as well,
-    where one is given."""
-    where = options.source[0] if options.source else show_path(options.folder or root / "practice")
-    if not options.source and not options.folder and not all(is_learners(answer, root) for answer in answers):
-        where = ", ".join(options.targets)
-    print(style.dim(f"Attention Ledger · {where} · seed {seed}"), file=human, flush=True)
+def where_from(answers: list[Submission], options: argparse.Namespace, root: Path | None) -> str:
+    """What was graded, in a few words."""
+    if options.source:
+        return options.source[0]
+    if not options.folder and not all(is_learners(answer, root) for answer in answers):
+        return ", ".join(options.targets)
+    return show_path(options.folder or root / "practice")
+
+
+def print_results(answers, graded, human, style) -> list[ExerciseResult]:
+    """Print each exercise as soon as it is ready, under its chapter's heading."""
     width = max(len(answer.exercise.id) for answer in answers)
     results: list[ExerciseResult] = []
-    progress = sys.stderr.isatty() and human.isatty()
-    for answer, result in zip(answers, grade_all(answers, runner, seed), strict=True):
-        result = on_gpu.also(answer, result, seed) if on_gpu else result
-        if progress:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    for result in graded:
         if not results or results[-1].chapter != result.chapter:
             print("", report.chapter_line(result.chapter, style), sep="\n", file=human)
         results.append(result)
         print(*report.result_lines(result, style, width), sep="\n", file=human, flush=True)
-        if progress and len(results) < len(answers):
-            ahead = answers[len(results)].exercise.id
-            print(f"  … {len(results)} of {len(answers)} graded; now {ahead}", end="", file=sys.stderr, flush=True)
     return results
 
 
-def closing(results, isolation, seconds, style, options) -> list[str]:
-    """Failures, totals, a bar a chapter, and what to do next."""
+def print_ladder(graded, entries, human, style) -> list[ExerciseResult]:
+    """Print a chapter as soon as all its exercises are ready."""
+    results: list[ExerciseResult] = []
+    print(file=human)
+    for members in ladder.chapters_of(graded):
+        results += members
+        print(ladder.rung(members, entries, style), file=human, flush=True)
+    print("", *ladder.key(results, entries, style), sep="\n", file=human)
+    return results
+
+
+def closing(results, isolation, seconds, style, options, entries=None) -> list[str]:
+    """Failures, totals, and what to do next; a bar a chapter as well where no ladder of the learner's ``entries`` was
+    shown."""
     lines = [*report.failures_text(results, style, options.verbose), ""]
-    for chapter in dict.fromkeys(result.chapter for result in results):
-        members = [result for result in results if result.chapter == chapter]
-        lines.append(f"Chapter {chapter}  {report.chapter_bar(members, style)}")
-    lines.append(report.summary_text(results, seconds, style))
+    if entries is not None:
+        lines.append(ladder.totals(results, seconds, style))
+    else:
+        for chapter in dict.fromkeys(result.chapter for result in results):
+            members = [result for result in results if result.chapter == chapter]
+            lines.append(f"Chapter {chapter}  {report.chapter_bar(members, style)}")
+        lines.append(report.summary_text(results, seconds, style))
     lines.append(style.dim(f"isolation: {isolation}"))
     ahead = next((r for r in results if r.verdict not in ("passed", "skipped")), None)
     if ahead:
@@ -126,6 +197,8 @@ def closing(results, isolation, seconds, style, options) -> list[str]:
         lines.append(f"{what} {style.bold(ahead.id)} (about {exercise.minutes} min): {exercise.title}")
         if ahead.verdict == "todo" and ahead.where:
             lines.append(f"It waits in {ahead.where}. Stuck? python judge.py hint {ahead.id}")
+    elif entries is not None:
+        lines += ladder.closing_page(results, entries, style)
     elif results and not options.source:
         lines.append("Everything here passes. Explain each step to somebody: that is the last test.")
     return lines
@@ -239,22 +312,42 @@ def write_json(path: str, text: str) -> None:
         raise StateError(f"the result could not be written to {path}: {error.strerror or error}") from None
 
 
-def keep_progress(results: list[ExerciseResult], root: Path) -> None:
-    """Note how far the learner is; a folder that cannot be written is a remark, not a failure."""
+def keep_progress(results: list[ExerciseResult], answers: list[Submission], root: Path) -> None:
+    """Note how far the learner is, for the answers that are the learner's own; a folder that cannot be written is a
+    remark, not a failure."""
+    own = {answer.exercise.id: ladder.digest_of(answer) for answer in answers if is_learners(answer, root)}
     try:
-        progress = progress_of(root)
-        progress.record(results)
-        progress.save()
+        with changing(root) as progress:
+            progress.record([result for result in results if result.id in own], own)
     except StateError as error:
-        print(f"judge: {error}", file=sys.stderr)
+        complain(error, FAULT)
 
 
-def progress_of(root: Path) -> Progress:
-    """The learner's progress; one that had to be started anew is said."""
-    progress = Progress(root)
+@contextlib.contextmanager
+def changing(root: Path) -> Iterator[Progress]:
+    """The learner's progress, to be changed while no other judge does; one that had to be started anew is said."""
+    with Progress.locked(root) as progress:
+        say_remark(progress)
+        yield progress
+
+
+def entries_of(root: Path | None) -> dict[str, dict]:
+    """The learner's progress by exercise, to be read; none where it cannot be."""
+    if root is None:
+        return {}
+    try:
+        progress = Progress(root)
+    except StateError as error:
+        complain(error, FAULT)
+        return {}
+    say_remark(progress)
+    return progress.exercises
+
+
+def say_remark(progress: Progress) -> None:
+    """Say that progress had to be started anew, where it had to."""
     if progress.remark:
-        print(f"judge: {progress.remark}", file=sys.stderr)
-    return progress
+        complain(progress.remark, FAULT)
 
 
 def need_root(root: Path | None) -> Path:
@@ -267,7 +360,7 @@ def need_root(root: Path | None) -> Path:
 def run_list(options: argparse.Namespace, root: Path | None) -> int:
     """Every exercise with its title, minutes, points and state."""
     style = report.Style(report.use_colour(sys.stdout))
-    state = progress_of(root).exercises if root else {}
+    state = entries_of(root)
     everything = exercises.registry()
     width = max(map(len, everything))
     for chapter in dict.fromkeys(exercise.chapter for exercise in everything.values()):
@@ -287,19 +380,47 @@ def run_hint(options: argparse.Namespace, root: Path | None) -> int:
     """Show one hint: the next one not yet seen, or the one asked for; and remember it."""
     exercise = known(options.id)
     last = len(exercise.hints)
-    progress = progress_of(root) if root else None
     level = options.level
     if level is None:
-        level = min((progress.hints_seen(exercise.id) if progress else 0) + 1, last)
+        level = min(entries_of(root).get(exercise.id, {}).get("hints", 0) + 1, last)
     if not 1 <= level <= last:
         raise UsageError(f"{exercise.id} has hints 1 to {last}")
     print(f"{exercise.id}, hint {level} of {last}\n\n{exercise.hints[level - 1]}")
     if level < last:
         print(f"\nMore: python judge.py hint {exercise.id} {level + 1}")
-    if progress:
-        progress.saw_hint(exercise.id, level)
-        with contextlib.suppress(StateError):
-            progress.save()
+    if root:
+        with contextlib.suppress(StateError), changing(root) as progress:
+            progress.saw_hint(exercise.id, level)
+    return PASSED
+
+
+def run_next(options: argparse.Namespace, root: Path | None) -> int:
+    """Name the next exercise, and open it in JupyterLab where that is asked for."""
+    from ledger.judge import onward
+
+    return onward.show_next(need_root(root), entries_of(root), options.open)
+
+
+def run_watch(options: argparse.Namespace, root: Path | None) -> int:
+    """Grade on every save."""
+    from ledger.judge.watch import watch
+
+    return watch(need_root(root))
+
+
+def run_solution(options: argparse.Namespace, root: Path | None) -> int:
+    """Show a solution: after it was passed, or where the learner insists, which the ladder then marks."""
+    exercise, root = known(options.id), need_root(root)
+    from ledger.judge import onward
+
+    passed = entries_of(root).get(exercise.id, {}).get("passed")
+    if not passed and not options.reveal:
+        says = f"hint {exercise.id} helps on; solution {exercise.id} --reveal shows it, and the ladder marks that"
+        return complain(f"{exercise.id} has not passed yet: judge.py {says}", FAILED)
+    print(onward.solution_of(exercise, root))
+    if not passed:
+        with changing(root) as progress:
+            progress.reveal(exercise.id)
     return PASSED
 
 
@@ -323,6 +444,17 @@ def run_answers(options: argparse.Namespace, root: Path | None) -> int:
     done, lines = answers.load_bundle(options.file, root)
     print(*lines, sep="\n")
     return FAILED if done.left else PASSED
+
+
+def run_class(options: argparse.Namespace, root: Path | None) -> int:
+    """A whole class."""
+    from ledger.judge.classroom.run import run_class
+
+    if options.seed is not None and options.seed < 0:
+        raise UsageError("--seed wants a number from 0 up")
+    everything = exercises.registry()
+    chosen = {exercise.id for target in options.targets for exercise in named(target, everything)}
+    return run_class(options, [id for id in everything if id in chosen], root)
 
 
 def run_doctor(options: argparse.Namespace, root: Path | None) -> int:

@@ -5,6 +5,7 @@ from typing import TextIO
 
 from ledger.judge.collect import notebooks_under
 from ledger.judge.errors import StateError
+from ledger.judge.launch import bubblewrap
 from ledger.judge.progress import Progress
 from ledger.judge.run import Runner
 from ledger.measure import describe_machine
@@ -54,7 +55,9 @@ def isolation_rows(faults: list[str]) -> list[tuple[str, str]]:
     if not isolation.probes:
         faults.append("the self-test of the isolation did not run")
     tried = len(isolation.probes)
+    outer = "works: a class is graded inside of it" if bubblewrap() else "none that works: a class is graded without it"
     rows = [
+        ("bubblewrap", outer),
         ("layers", ", ".join(isolation.layers) or "none: answers run in a process of their own and no more"),
         ("self-test", f"{tried - len(isolation.allowed)} of {tried} forbidden actions were denied"),
     ]

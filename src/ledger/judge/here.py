@@ -14,7 +14,7 @@ from ledger.judge.guard import OUTPUT_BYTES, OutOfTime, Spent, output_limit, wit
 from ledger.judge.launchers import launched
 from ledger.judge.load import QUIET, load, own
 from ledger.judge.observe import observe, own_lines
-from ledger.judge.outcome import Call, Job, Outcome, Run
+from ledger.judge.outcome import Call, Cell, Job, Outcome, Run
 
 #: Characters of an answer's output that a run keeps.
 _HEAD = 4096
@@ -72,6 +72,9 @@ class Here:
     """Stands in for ``ledger.judge.run.Runner`` where there is no other process: one job at a time, in this one."""
 
     layers: tuple[str, ...] = ()
+
+    def __init__(self):
+        self.ending: set[Cell] = set()  # as a Runner's; nothing ends this process
 
     def run(self, job: Job) -> Run:
         """Load the cells of ``job`` in a namespace of their own and run its calls."""

@@ -3,12 +3,14 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +26,7 @@ _BOOT_SECONDS = 120.0
 _HELLO_SECONDS = 30.0
 _SERVER_REPLY_SECONDS = 30.0
 _CLOSE_SECONDS = 1.0
+_TRIED_SECONDS = 10.0
 _STARTER = (
     "import json, sys; config = json.loads(sys.argv[1]); sys.path[3:3] = [config['source']]; "
     "sys.path += [path for path in config['paths'] if path not in sys.path]; "
@@ -49,7 +52,8 @@ class Servers:
     ``mode`` is ``fork`` (a warm server that forks), ``cold`` (a new interpreter for each job) or ``auto``: fork on
     Linux, cold elsewhere; the environment variable LEDGER_JUDGE_MODE decides where it is ``auto``. ``extra_hidden``
     are folders that no answer may read, even where they lie among the libraries. ``layers`` may leave layers out, and
-    ``variables`` are set in the environment of every process.
+    ``variables`` are set in the environment of every process. With ``outer`` every server stands in a bubblewrap, where
+    this machine has one that works: a class is graded so.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class Servers:
         extra_hidden: Iterable[str | os.PathLike] = (),
         layers: Iterable[str] = sandbox.LAYERS,
         variables: Mapping[str, str] = MappingProxyType({}),
+        outer: bool = False,
     ):
         if mode == "auto":
             mode = os.environ.get("LEDGER_JUDGE_MODE") or ("fork" if sys.platform == "linux" else "cold")
@@ -67,6 +72,7 @@ class Servers:
         self._hidden = sandbox.hidden_paths(extra_hidden)
         self._layers = list(layers)
         self._variables = dict(variables)
+        self.outer = bubblewrap() if outer else ()
         self._running: dict[tuple[str, ...], ForkServer | ColdStart] = {}
         self._closed = False
         self._lock = threading.Lock()
@@ -83,7 +89,7 @@ class Servers:
                 if server:
                     server.close()
                 kind = ForkServer if self.mode == "fork" else ColdStart
-                server = self._running[wanted] = kind(wanted, self._hidden, self._layers, self._variables)
+                server = self._running[wanted] = kind(self.outer, wanted, self._hidden, self._layers, self._variables)
             return server
 
     def close(self) -> None:
@@ -95,8 +101,25 @@ class Servers:
             server.close()
 
 
-def interpreter(modules: tuple[str, ...], hidden: list[str], layers: list[str], **descriptors: Any) -> list[str]:
-    """The command that starts ``ledger.judge.server`` in an interpreter of its own."""
+@cache
+def bubblewrap() -> tuple[str, ...]:
+    """What to put in front of a command to give it a file system that it cannot write, no network and processes of its
+    own; nothing where bubblewrap is not installed, or this system does not let it work."""
+    path = shutil.which("bwrap")
+    if path is None:
+        return ()
+    command = (path, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all", "--die-with-parent")
+    try:
+        tried = subprocess.run([*command, sys.executable, "-I", "-c", ""], capture_output=True, timeout=_TRIED_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return () if tried.returncode else command
+
+
+def interpreter(
+    outer: tuple[str, ...], modules: tuple[str, ...], hidden: list[str], layers: list[str], **descriptors: Any
+) -> list[str]:
+    """The command that starts ``ledger.judge.server`` in an interpreter of its own, behind ``outer``."""
     package = Path(__file__).resolve().parents[1]
     libraries = {str(Path(find_spec(name).origin).resolve().parents[1]) for name in ("numpy", *modules)}
     config = {
@@ -107,7 +130,7 @@ def interpreter(modules: tuple[str, ...], hidden: list[str], layers: list[str], 
         "layers": layers,
         **descriptors,
     }
-    return [sys.executable, "-I", "-c", _STARTER, json.dumps(config)]
+    return [*outer, sys.executable, "-I", "-c", _STARTER, json.dumps(config)]
 
 
 def start_process(command: list[str], **how: Any) -> subprocess.Popen:
@@ -137,7 +160,14 @@ class ForkServer:
 
     hello_seconds = _HELLO_SECONDS
 
-    def __init__(self, modules: tuple[str, ...], hidden: list[str], layers: list[str], variables: Mapping[str, str]):
+    def __init__(
+        self,
+        outer: tuple[str, ...],
+        modules: tuple[str, ...],
+        hidden: list[str],
+        layers: list[str],
+        variables: Mapping[str, str],
+    ):
         self.lost = False
         self._lock = threading.Lock()
         self._ready = False
@@ -145,7 +175,7 @@ class ForkServer:
         with theirs:
             try:
                 self.process = start_process(
-                    interpreter(modules, hidden, layers, control=theirs.fileno()),
+                    interpreter(outer, modules, hidden, layers, control=theirs.fileno()),
                     pass_fds=[theirs.fileno()],
                     env=environment(modules, variables),
                     stdout=subprocess.DEVNULL,
@@ -213,9 +243,16 @@ class ColdStart:
 
     hello_seconds = _BOOT_SECONDS
 
-    def __init__(self, modules: tuple[str, ...], hidden: list[str], layers: list[str], variables: Mapping[str, str]):
+    def __init__(
+        self,
+        outer: tuple[str, ...],
+        modules: tuple[str, ...],
+        hidden: list[str],
+        layers: list[str],
+        variables: Mapping[str, str],
+    ):
         self.lost = False
-        self._command = (modules, hidden, layers)
+        self._command = (outer, modules, hidden, layers)
         self._environment = environment(modules, variables)
         self._lock = threading.Lock()
         self._processes: dict[int, subprocess.Popen] = {}

@@ -103,7 +103,9 @@ class Job:
 
 @dataclass
 class Run:
-    """What came of a job: one outcome a call, the layers of isolation that held, and the head of what was printed."""
+    """What came of a job: one outcome a call, the layers of isolation that held, and the head of what was printed.
+    ``ended_in`` is the number of a cell above the answer, from 0, that took the process with it; ``left_out`` says
+    which cells an earlier run did so in."""
 
     outcomes: list[Outcome]
     layers: tuple[str, ...] = ()
@@ -111,3 +113,5 @@ class Run:
     seconds: float = 0.0
     peak_mb: int = 0
     notes: list[str] = field(default_factory=list)
+    ended_in: int | None = None
+    left_out: list[str] = field(default_factory=list)

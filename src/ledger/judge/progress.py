@@ -4,9 +4,10 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from ledger.judge.errors import StateError
 from ledger.judge.verdicts import ExerciseResult
@@ -31,6 +32,23 @@ def write_whole(path: Path, data: bytes) -> None:
         raise
 
 
+@contextlib.contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Hold the lock of ``folder``; without one where the system, or the folder, offers none."""
+    try:
+        import fcntl
+
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / "lock", "a", encoding="utf-8")  # noqa: SIM115
+    except (ImportError, OSError):
+        yield
+        return
+    with file:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 class Progress:
     """Best verdict, points and hints seen of each exercise, in ``.ledger/progress.json``."""
 
@@ -39,6 +57,16 @@ class Progress:
         self.path = self.folder / "progress.json"
         self.remark = ""
         self.exercises: dict[str, dict] = self._read()
+
+    @classmethod
+    @contextlib.contextmanager
+    def locked(cls, root: Path) -> Iterator["Progress"]:
+        """The progress as it is now, which is written at the end; no other judge reads it to write it meanwhile. Raises
+        StateError where it cannot be read or written."""
+        with one_at_a_time(root / ".ledger"):
+            progress = cls(root)
+            yield progress
+            progress.save()
 
     def _read(self) -> dict[str, dict]:
         """What was kept. A file that cannot be read is moved aside, never overwritten."""
@@ -56,13 +84,17 @@ class Progress:
                 self.remark = f"{self.path} was damaged: it was moved to {aside.name}, and progress starts anew"
             return {}
 
-    def record(self, results: Iterable[ExerciseResult]) -> None:
-        """Note the newest verdict of each result, and that an exercise was once passed."""
+    def record(self, results: Iterable[ExerciseResult], digests: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Note the newest verdict of each result, that an exercise was once passed, and with which answer: ``digests``
+        has it by exercise."""
         for result in results:
             entry = self.exercises.setdefault(result.id, {})
             entry["verdict"], entry["points"] = result.verdict, result.points
+            entry.pop("digest", None)
             if result.verdict == "passed":
                 entry["passed"] = True
+                if result.id in digests:
+                    entry["digest"] = digests[result.id]
 
     def hints_seen(self, id: str) -> int:
         """How many hints of an exercise have been shown."""
@@ -71,6 +103,10 @@ class Progress:
     def saw_hint(self, id: str, level: int) -> None:
         """Note that hint ``level`` was shown."""
         self.exercises.setdefault(id, {})["hints"] = max(level, self.hints_seen(id))
+
+    def reveal(self, id: str) -> None:
+        """Note that the solution was shown before the exercise was passed."""
+        self.exercises.setdefault(id, {})["revealed"] = True
 
     def save(self) -> None:
         """Write the file; raises StateError where the folder cannot be written."""
@@ -83,7 +119,7 @@ class Progress:
 
 def checked(entry: dict) -> dict:
     """An exercise's entry with what this version knows of it, in the right types; the rest is kept as it is."""
-    kinds = {"verdict": str, "points": int | float, "passed": bool, "hints": int}
+    kinds = {"verdict": str, "points": int | float, "passed": bool, "hints": int, "digest": str, "revealed": bool}
     kept = {key: value for key, value in entry.items() if key not in kinds or isinstance(value, kinds[key])}
     return kept | ({"hints": max(0, kept["hints"])} if "hints" in kept else {})
 

@@ -27,7 +27,7 @@ import numpy as np
 from ledger.judge import sandbox, wire
 from ledger.judge.launch import PRELOADED, ColdStart, Ended, ForkServer, ServerLost, Servers
 from ledger.judge.observe import add_further, further_calls, time_for
-from ledger.judge.outcome import Call, Job, Outcome, Run, Unsupported
+from ledger.judge.outcome import Call, Cell, Job, Outcome, Run, Unsupported
 
 #: Bytes of an answer's output that are kept.
 OUTPUT_KEPT = 4096
@@ -81,6 +81,8 @@ class Runner:
         if isolation not in ("auto", "require"):
             raise ValueError("isolation is auto or require")
         self.isolation_wanted = isolation
+        #: Cells that have ended a process while they ran above an answer.
+        self.ending: set[Cell] = set()
         self.servers = servers or Servers(**how)
         self._isolation: Isolation | None = None
         self._isolation_lock = threading.Lock()
@@ -126,7 +128,7 @@ class Runner:
     @property
     def layers(self) -> tuple[str, ...]:
         """The layers that hold, by name."""
-        return self.isolation.layers
+        return (*(["bubblewrap"] if self.servers.outer else []), *self.isolation.layers)
 
     def close(self) -> None:
         """End every server and whatever it still runs."""
@@ -135,10 +137,12 @@ class Runner:
 
 def modules_of(job: Job) -> tuple[str, ...]:
     """Which of the preloaded modules the cells of ``job`` import, its arguments are of or its launcher needs."""
-    text = "\n".join(cell.source for cell in job.cells)
+    lines = [line.partition("#")[0] for cell in job.cells for line in cell.source.splitlines()]
+    words = [set(re.findall(r"\w+", line)) for line in lines]
+    imported = set().union(*(found for found in words if found & {"import", "from"}))
     torch = sys.modules.get("torch")
     tensors = torch and any(isinstance(value, torch.Tensor) for call in job.calls for value in call.args.values())
-    named = (name for name in PRELOADED if re.search(rf"\b(?:import|from)\b[^\n#]*\b{name}\b", text))
+    named = (name for name in PRELOADED if name in imported)
     return (*named, *job.needs, *(["torch"] if tensors else []))
 
 
@@ -411,6 +415,7 @@ class Session:
         elif kind == "output":
             detail = f"more than {self.job.output_bytes:,} bytes"
         if self._stage == "load" and 0 <= self._cell < len(self.job.cells) - 1:
+            self._result.ended_in = self._cell
             detail += f", while {self.job.cells[self._cell].file} ran, above the answer"
         outcome = Outcome(kind, self._stage, detail=detail)
         if kind in ("timeout", "output"):

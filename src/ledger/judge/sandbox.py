@@ -271,6 +271,7 @@ _SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "prlimit64": (302, 261),
     "fcntl": (72, 25),
     "ioctl": (16, 29),
+    "prctl": (157, 167),
 }
 _DENIED: dict[str, tuple[int | None, int | None]] = {
     # new processes and programs
@@ -378,8 +379,14 @@ _SYSCALLS |= _DENIED
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
 _CLONE_THREAD = 0x10000
-#: fcntl's F_SETOWN, F_SETSIG, F_SETOWN_EX, and ioctl's TIOCSTI, TIOCLINUX, FIOSETOWN: signals and keys to others.
-_DENIED_COMMANDS = {"fcntl": (8, 10, 15), "ioctl": (0x5412, 0x541C, 0x8901)}
+#: By call the argument that holds the command, and the commands: fcntl's F_SETOWN, F_SETSIG, F_SETOWN_EX and ioctl's
+#: TIOCSTI, TIOCLINUX, FIOSETOWN send signals and keys to others; without prctl's PR_SET_PDEATHSIG a process would
+#: outlive a judge that is killed.
+_DENIED_COMMANDS = {
+    "fcntl": (1, (8, 10, 15)),
+    "ioctl": (1, (0x5412, 0x541C, 0x8901)),
+    "prctl": (0, (_PR_SET_PDEATHSIG,)),
+}
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _EPERM, _ENOSYS, _KILL = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS, 0x80000000
@@ -418,8 +425,8 @@ def seccomp_program() -> list[Instruction]:
     new_limit = _AT_ARGS + 2 * 8
     asks = [_op(_LOAD, new_limit), _op(_EQUAL, 0, 0, 3), _op(_LOAD, new_limit + 4), _op(_EQUAL, 0, 0, 1), allow, deny]
     program += _for_call("prlimit64", asks)
-    for name, commands in _DENIED_COMMANDS.items():
-        body = [_op(_LOAD, _AT_ARGS + 8)]
+    for name, (place, commands) in _DENIED_COMMANDS.items():
+        body = [_op(_LOAD, _AT_ARGS + 8 * place)]
         for command in commands:
             body += [_op(_EQUAL, command, 0, 1), deny]
         program += _for_call(name, [*body, allow])
@@ -457,6 +464,10 @@ def die_with_parent() -> None:
     """Have the kernel end this process when its parent ends (Linux)."""
     if _LINUX:
         _LIBC.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
+
+
+#: How a system says no; EROFS is the file system of a bubblewrap.
+_REFUSED = (errno.EPERM, errno.EACCES, errno.EXDEV, errno.EROFS)
 
 
 class Probe(NamedTuple):
@@ -499,7 +510,7 @@ def self_test(targets: Targets) -> list[Probe]:
         ("open a file for writing", "landlock", lambda: os.close(os.open(targets.file, os.O_WRONLY))),
         ("make a file", "landlock", lambda: open(os.path.join(targets.folder, "made"), "x").close()),
         ("rename a file", "landlock", lambda: os.rename(targets.file, targets.file)),
-        ("read another process's memory", "landlock", lambda: open(f"/proc/{targets.process}/mem", "rb").close()),
+        ("read another process's memory", "landlock", lambda: _try_memory(targets.process)),
         ("change a file's mode", "seccomp", lambda: os.chmod(targets.file, 0o600)),
         ("fork", "seccomp", _try_fork),
         ("connect by TCP", "seccomp", lambda: socket.create_connection(("127.0.0.1", targets.port), 1).close()),
@@ -520,7 +531,7 @@ def attempt(action: str, layer: str, do: Callable[[], object]) -> Probe:
     except ValueError as error:
         return Probe(action, layer, "not allowed" in str(error), str(error))
     except OSError as error:
-        return Probe(action, layer, error.errno in (errno.EPERM, errno.EACCES, errno.EXDEV), os.strerror(error.errno))
+        return Probe(action, layer, error.errno in _REFUSED, os.strerror(error.errno))
     return Probe(action, layer, False, "it worked")
 
 
@@ -534,6 +545,12 @@ def _try_fork() -> None:
     if pid == 0:
         os._exit(0)
     os.waitpid(pid, 0)
+
+
+def _try_memory(process: int) -> None:
+    """Read the memory of ``process``, or of this one's parent where a bubblewrap hides all others."""
+    seen = process if os.path.exists(f"/proc/{process}") else os.getppid()
+    open(f"/proc/{seen}/mem", "rb").close()
 
 
 def _try_udp(port: int) -> None:

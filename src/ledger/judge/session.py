@@ -6,16 +6,20 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from importlib.util import find_spec
 
 from ledger.browser import IN_BROWSER
 from ledger.exercises import Exercise
-from ledger.judge.collect import Submission
+from ledger.judge.collect import Submission, is_stub
 from ledger.judge.grade import calls_of, grade
 from ledger.judge.here import Here
-from ledger.judge.outcome import Call, Job, Outcome, Run
+from ledger.judge.outcome import Call, Cell, Job, Outcome, Run
 from ledger.judge.run import Runner
 from ledger.judge.verdicts import CaseResult, ExerciseResult
+
+#: Runs of an answer whose process cells above it end before the judge leaves it at that.
+LEFT_OUT = 3
 
 
 def grade_all(submissions: Iterable[Submission], runner: Runner | Here, seed: int) -> Iterator[ExerciseResult]:
@@ -44,16 +48,46 @@ def grade_one(submission: Submission, runner: Runner | Here, seed: int) -> Exerc
     start = time.perf_counter()
     calls = calls_of(exercise, seed)
     try:
-        run = runner.run(job_of(submission, calls))
+        run = run_answer(job_of(submission, calls), runner)
         result = grade(exercise, seed, calls, run.outcomes, time.perf_counter() - start)
         result.output = run.output
-        remarks = [] if result.verdict == "passed" else [*run.notes, *notes_on(submission, run, calls[0])]
+        remarks = run.left_out if result.verdict == "passed" else [*run.notes, *notes_on(submission, run, calls[0])]
     except Exception as error:
         failed = Outcome("judge_error", detail=f"{type(error).__name__}: {error}")
         result = grade(exercise, seed, calls, [failed] * len(calls), time.perf_counter() - start)
         remarks = []
     result.notes, result.where = [*submission.notes, *remarks], submission.where
     return result
+
+
+def run_answer(job: Job, runner: Runner | Here) -> Run:
+    """Run a job; where a cell above the answer ends the process, without that cell: an endless loop or an exit in one
+    answer must not cost the answers below it. A cell that did so once is left out of later jobs from the start."""
+    for _ in range(LEFT_OUT):
+        job, left_out = without(runner.ending, job)
+        run = runner.run(job)
+        if run.ended_in is None:
+            break
+        runner.ending.add(job.cells[run.ended_in])
+    run.left_out = left_out
+    run.notes = [*left_out, *run.notes]
+    return run
+
+
+def without(ending: set[Cell], job: Job) -> tuple[Job, list[str]]:
+    """A job without the cells above the answer that are known to end its process, and a note on each."""
+    *above, answer = job.cells
+    kept = [cell for cell in above if cell not in ending]
+    notes = [f"{c.file}, above the answer, ended the process and was left out" for c in above if c in ending]
+    return replace(job, cells=(*kept, answer)), notes
+
+
+def untouched(submission: Submission) -> bool:
+    """Whether the answer is a stub as it was handed out, whose verdict nobody needs to run it for."""
+    if submission.problem or not submission.cells:
+        return False
+    source = submission.cells[-1].source
+    return is_stub(source) and all(isinstance(node, ast.FunctionDef) for node in ast.parse(source).body)
 
 
 def job_of(submission: Submission, calls: list[Call]) -> Job:

@@ -1,0 +1,127 @@
+"""nbgrader's autograder with the judge in the place of a kernel: no student's code runs outside of a jail, an answer
+earns the share of its cases, and the feedback says why.
+
+``nbgrader_config.py`` names SANITIZE and AUTOGRADE for ``nbgrader autograde``. A graded cell always gets a number: of
+one without output nbgrader thinks that it passed.
+"""
+
+import atexit
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_output
+from nbgrader.api import Gradebook
+from nbgrader.converters import Autograde
+from nbgrader.converters.base import NbGraderException
+from nbgrader.preprocessors import Execute, NbGraderPreprocessor
+
+from ledger import exercises
+from ledger.exercises import Exercise
+from ledger.judge.collect import Notebook, code_cell, collect, is_stub
+from ledger.judge.grade import fresh_seed
+from ledger.judge.report import one_exercise
+from ledger.judge.run import Runner
+from ledger.judge.session import grade_one
+from ledger.judge.verdicts import ExerciseResult
+
+#: How an exercise's check cell is called, after its id.
+CHECK = "_check"
+
+
+class Repair(NbGraderPreprocessor):
+    """Make the graded cells of a submission those that were released, one each: of copies the one that the judge grades
+    keeps its role, and a check that was deleted, or lost its metadata in another editor, is put back at the end. Answer
+    cells need no role: the judge finds them by their function as well."""
+
+    def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
+        told = resources["nbgrader"]
+        with Gradebook(told["db_url"]) as gradebook:
+            released = gradebook.find_notebook(told["notebook"], told["assignment"])
+            graded = {cell.name: (cell.max_score, str(cell.cell_type)) for cell in released.grade_cells}
+            sources = {cell.name: cell.source for cell in released.source_cells}
+        named: dict[str, list[NotebookNode]] = {}
+        for cell in nb.cells:
+            name = cell.metadata.get("nbgrader", {}).get("grade_id")
+            named.setdefault(name, []).append(cell)
+        named.pop(None, None)
+        for copies in named.values():
+            written = [cell for cell in copies if cell.metadata.nbgrader.get("solution") and not is_stub(cell.source)]
+            kept = written[-1] if written else copies[0]
+            for cell in copies:
+                if cell is not kept:
+                    del cell.metadata["nbgrader"]
+        for name, (points, kind) in graded.items():
+            if name not in named and kind == "code":
+                nb.cells.append(check_cell(name, points, sources.get(name, "")))
+        return nb, resources
+
+
+class Judge(NbGraderPreprocessor):
+    """Grade a submission's answers, and put points and reason into the outputs of their check cells.
+
+    Nothing else is run. Raises NbGraderException where the judge itself failed, or an exercise cannot be run on this
+    machine: nbgrader then names the submission and gives no points for it, instead of none.
+    """
+
+    def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
+        name = Path(f"{resources['nbgrader']['assignment']}/{resources['nbgrader']['notebook']}.ipynb")
+        notebook = notebook_of(nb, name)
+        for cell in nb.cells:
+            if cell.cell_type == "code":
+                cell.outputs, cell.execution_count = [], None
+            exercise = exercise_of(cell)
+            if exercise:
+                result = grade_one(collect(exercise, [notebook], []), runner(), seed())
+                if result.verdict in ("judge_error", "skipped"):
+                    raise NbGraderException(f"{exercise.id} could not be graded: {result.message}")
+                cell.outputs = outputs_of(result, float(cell.metadata.nbgrader["points"]))
+        return nb, resources
+
+
+def exercise_of(cell: NotebookNode) -> Exercise | None:
+    """The exercise that a cell checks, or None."""
+    role = cell.metadata.get("nbgrader", {})
+    id = str(role.get("grade_id", "")).removesuffix(CHECK)
+    graded = cell.cell_type == "code" and role.get("grade") and id + CHECK == role.get("grade_id")
+    return exercises.get(id) if graded and id in exercises.ids() else None
+
+
+def notebook_of(nb: NotebookNode, name: Path) -> Notebook:
+    """A submission as the judge reads it."""
+    cells = (code_cell(number, cell) for number, cell in enumerate(nb.cells, 1))
+    return Notebook(name, name.as_posix(), tuple(cell for cell in cells if cell))
+
+
+def outputs_of(result: ExerciseResult, points: float) -> list[NotebookNode]:
+    """What a check cell shows: the judge's words, and the number that nbgrader takes for the points."""
+    earned = points if result.verdict == "passed" else round(points * result.points / result.max_points, 3)
+    number = new_output("execute_result", {"text/plain": str(earned)}, execution_count=1)
+    return [new_output("stream", name="stdout", text=one_exercise(result) + "\n"), number]
+
+
+def check_cell(name: str, points: float, source: str) -> NotebookNode:
+    """A graded cell as it was released."""
+    role = {"grade": True, "grade_id": name, "locked": True, "points": points, "solution": False, "task": False}
+    cell = new_code_cell(source, metadata={"nbgrader": {**role, "schema_version": 3, "cell_type": "code"}})
+    cell.id = name.replace("_", "-")[:64]
+    return cell
+
+
+@cache
+def runner() -> Runner:
+    """This process's runner; it ends with the process."""
+    made = Runner(extra_hidden=[Path.cwd()], outer=True)
+    atexit.register(made.close)
+    return made
+
+
+@cache
+def seed() -> int:
+    """One seed for everybody whom this run grades."""
+    return fresh_seed()
+
+
+SANITIZE = [Repair, *Autograde.sanitize_preprocessors.default()]
+AUTOGRADE = [Judge if step is Execute else step for step in Autograde.autograde_preprocessors.default()]

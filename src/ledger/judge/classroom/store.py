@@ -1,0 +1,86 @@
+"""The results of a class in one SQLite file, with one writer: a row a student and exercise, each written once."""
+
+import dataclasses
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ledger.judge.classroom.work import Row
+from ledger.judge.errors import StateError
+
+SCHEMA = 1
+_COLUMNS = tuple(field.name for field in dataclasses.fields(Row))
+_TABLES = f"""
+CREATE TABLE IF NOT EXISTS class (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS results (
+  {", ".join(f"{name} NOT NULL" for name in _COLUMNS)},
+  graded_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,
+  PRIMARY KEY (student, exercise)
+);
+"""
+
+
+class Store:
+    """The file of results, held by one process alone while it is open.
+
+    Raises StateError where it cannot be written, is held by another run, or is no file of results. What was written is
+    on the disk: a run that ends at any moment goes on from there.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, timeout=0, isolation_level=None)
+            self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._db.execute("BEGIN EXCLUSIVE")
+            self._db.execute("COMMIT")
+            self._db.executescript(_TABLES)
+            if self.setting("schema", str(SCHEMA)) != str(SCHEMA):
+                raise StateError(f"{path} was written by another version of the judge: name another folder with --out")
+            self._db.execute("SELECT " + ", ".join(_COLUMNS) + " FROM results LIMIT 1")
+        except (sqlite3.Error, OSError) as error:
+            raise StateError(self._why(error)) from None
+
+    def _why(self, error: Exception) -> str:
+        if "locked" in str(error):
+            return f"{self.path} is held by another run of the judge: wait for it, or name another folder with --out"
+        return f"{self.path} cannot be used for the results: {error} (name another folder with --out)"
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._db.close()
+
+    def setting(self, name: str, default: str) -> str:
+        """The value kept under ``name``; the first time it is ``default``, which is then kept."""
+        self._db.execute("INSERT OR IGNORE INTO class VALUES (?, ?)", (name, default))
+        return self._db.execute("SELECT value FROM class WHERE name = ?", (name,)).fetchone()[0]
+
+    def keep(self, name: str, value: str) -> None:
+        """Keep another ``value`` under ``name``."""
+        self._db.execute("INSERT OR REPLACE INTO class VALUES (?, ?)", (name, value))
+
+    def digests(self) -> dict[tuple[str, str], str]:
+        """The digest of each answer that has a verdict, by student and exercise; the judge's own failures have none."""
+        rows = self._db.execute("SELECT student, exercise, digest FROM results WHERE verdict != 'judge_error'")
+        return {(student, exercise): digest for student, exercise, digest in rows}
+
+    def write(self, rows: Iterable[Row]) -> None:
+        """Put ``rows`` in, all of them or none, in the place of earlier ones of the same student and exercise."""
+        marks = ", ".join("?" * len(_COLUMNS))
+        try:
+            self._db.execute("BEGIN")
+            self._db.executemany(
+                f"INSERT OR REPLACE INTO results ({', '.join(_COLUMNS)}) VALUES ({marks})",
+                [dataclasses.astuple(row) for row in rows],
+            )
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise StateError(self._why(error)) from None
+
+    def rows(self) -> Iterator[Row]:
+        """Every row, by student and in no order within."""
+        for values in self._db.execute(f"SELECT {', '.join(_COLUMNS)} FROM results ORDER BY student"):
+            yield Row(*values)
