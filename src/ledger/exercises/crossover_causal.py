@@ -122,6 +122,7 @@ EXERCISE = Exercise(
         Case("DeepSeek-V3, one cached token", {"cached_tokens": 1, **V3}),
         Case("sizes drawn at random", make=make_drawn),
         Case("empty cache", {"cached_tokens": 0, **V3}),
+        Case("all but two latents wide", {"cached_tokens": 50, "latent_dim": 64, "nope_dim": 47, "value_dim": 80}),
         Case("heads wider than the latents", {"cached_tokens": 50, "latent_dim": 64, "nope_dim": 96, "value_dim": 160}),
         Case(
             "heads wider than the latents, empty cache",

@@ -87,6 +87,7 @@ EXERCISE = Exercise(
         Case("MiniCPM3-4B", {"latent_dim": 256, "nope_dim": 64, "value_dim": 64}),
         Case("sizes drawn at random", make=make_drawn),
         Case("heads as wide as two latents", {"latent_dim": 64, "nope_dim": 48, "value_dim": 80}),
+        Case("all but two latents wide", {"latent_dim": 64, "nope_dim": 47, "value_dim": 80}),
         Case("heads wider than two latents", {"latent_dim": 64, "nope_dim": 96, "value_dim": 160}),
         Case("nothing to project", {"latent_dim": 512, "nope_dim": 0, "value_dim": 0}),
     ),

@@ -143,6 +143,7 @@ EXERCISE = Exercise(
             "heads wider than the latents, a short cache",
             {"cached_tokens": 50, "latent_dim": 64, "nope_dim": 96, "value_dim": 160},
         ),
+        Case("a denominator of 1", {"cached_tokens": 0, "latent_dim": 1, "nope_dim": 1, "value_dim": 0}),
         Case("a denominator of 0", {"cached_tokens": 128, "latent_dim": 64, "nope_dim": 96, "value_dim": 160}),
         Case("nothing to project", {"cached_tokens": 300, "latent_dim": 512, "nope_dim": 0, "value_dim": 0}),
         Case("nothing to project, empty cache", {"cached_tokens": 0, "latent_dim": 512, "nope_dim": 0, "value_dim": 0}),

@@ -27,7 +27,7 @@ ODD = replace(
     GLM_5,
     name="odd widths",
     num_heads=11,
-    latent_dim=300,
+    latent_dim=386,
     nope_dim=70,
     rope_dim=26,
     value_dim=50,

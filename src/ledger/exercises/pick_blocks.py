@@ -242,6 +242,7 @@ EXERCISE = Exercise(
         Case("the first token", sizes(6, 0, 4, 1, 2, 64)),
         Case("nothing forced", sizes(30, 200, 7, 0, 0, 9)),
         Case("only the first blocks forced", sizes(31, 230, 7, 3, 0, 10)),
+        Case("fewer blocks than are forced last", sizes(12, 25, 6, 0, 4, 10), make=make_forced_lowest),
         Case("ties", sizes(40, 330, 12, 1, 2, 10), make=make_ties),
         Case("every score is 0", sizes(8, 30, 6, 1, 2, 5), make=make_zeros),
         Case("NaN after the visible blocks", sizes(33, 140, 10, 1, 2, 8), make=make_nan_after),

@@ -10,7 +10,7 @@ from ledger.models import DEEPSEEK_V3, GLM_52, KIMI_K2, MINICPM3
 SLOW = replace(machine("H100"), name="by hand", bandwidth=2.0, flops={"bf16": 12.0, "fp8": 20.0})
 SMALL = replace(DEEPSEEK_V3, name="by hand", num_heads=2, latent_dim=3, rope_dim=1)
 #: A latent that does not fill its last tile.
-ODD = replace(GLM_52, name="odd widths", num_heads=24, latent_dim=450, rope_dim=30)
+ODD = replace(GLM_52, name="odd widths", num_heads=24, latent_dim=386, rope_dim=30)
 
 
 def make(rng, dtype):
