@@ -280,8 +280,9 @@ flow("Two places to ask, one judgement", ways)
 #
 # | You type in a terminal | and get |
 # |---|---|
-# | `python judge.py` | a verdict for every exercise |
-# | `python judge.py 1` | the same for chapter 1; an id such as `absorb_query` works too |
+# | `python judge.py` | how far you are; what you changed is graded |
+# | `python judge.py watch` | each answer graded as soon as you save it |
+# | `python judge.py 1` | a verdict for every exercise of chapter 1; an id such as `absorb_query` works too |
 # | `python judge.py hint absorb_query 2` | the second of three hints, from idea to skeleton |
 # | `python judge.py list` | the exercises, with what you have passed |
 # | `python judge.py reset absorb_query` | the empty answer back; yours is kept in a backup |
