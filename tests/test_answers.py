@@ -181,6 +181,66 @@ def test_what_has_no_place_is_kept_beside(course, capsys):
     assert "there already: absorb_query" in told
 
 
+def test_what_an_earlier_bundle_left_is_kept(course, capsys):
+    (course / "mine.json").write_text(json.dumps(GOOD | {"answers": {"of_a_later_course": {"source": "later = 1"}}}))
+    (course / "mine.left.json").write_text("what an earlier one left")
+    run(course, capsys, "load", "mine.json", status=1)
+    kept = [path.read_text() for path in (course / ".ledger" / "backups").iterdir()]
+    assert "what an earlier one left" in kept
+
+
+def odd_cells():
+    """Cells that an editor or another tool can leave, each with a text of the learner's."""
+    graded = {"nbgrader": {"grade_id": "cell-0a1b2c3d", "solution": True, "grade": False}}
+    return [
+        own("of a kind that is a list") | {"cell_type": ["code"]},
+        own("of an old kind") | {"cell_type": "heading"},
+        own("with attachments in a list", "markdown") | {"attachments": ["a.png"]},
+        own("of another assignment", id="cell-0a1b2c3d") | {"metadata": graded},
+    ]
+
+
+@pytest.mark.parametrize("odd", odd_cells(), ids=lambda cell: cell["source"])
+def test_an_odd_cell_is_saved_so_that_it_can_be_loaded(course, capsys, odd):
+    answer(course)
+    edit(course, lambda cells: cells.insert(2, odd))
+    run(course, capsys, "save", "mine.json")
+    assert "there already" in run(course, capsys, "load", "mine.json")
+    assert sources(course).count(odd["source"]) == 1
+    afresh(course)
+    run(course, capsys, "load", "mine.json")
+    assert odd["source"] in sources(course)
+    assert ANSWER in sources(course)
+
+
+@pytest.mark.parametrize("version", [None, "4", [4]], ids=repr)
+def test_a_notebook_of_no_version_takes_cells(course, capsys, version):
+    edit(course, lambda cells: cells.append(own("mine = 1")))
+    run(course, capsys, "save", "mine.json")
+    afresh(course)
+    notebook = json.loads((course / KEYS).read_text())
+    put(course / KEYS, notebook | {"nbformat": version, "nbformat_minor": version})
+    run(course, capsys, "load", "mine.json")
+    assert "mine = 1" in sources(course)
+
+
+def test_a_name_with_a_colon_comes_back(course, capsys):
+    skeleton = {"cells": [own("mine = 1")], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    put(course / "practice" / "12:30.ipynb", skeleton)
+    run(course, capsys, "save", "mine.json")
+    (course / "practice" / "12:30.ipynb").unlink()
+    run(course, capsys, "load", "mine.json")
+    assert sources(course, "practice/12:30.ipynb") == ["mine = 1"]
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(course, capsys):
+    cells = [{"cell_type": "code", "source": "x"}]
+    (course / "bad.json").write_text(json.dumps(GOOD | {"notebooks": {f"{KEYS[9:]}/x.ipynb": {"cells": cells}}}))
+    told = run(course, capsys, "load", "bad.json", status=3)
+    assert "could not be made" in told
+    assert len(told.splitlines()) == 1
+
+
 def test_an_edited_cell_of_the_course_comes_back_to_its_own_version_alone(course, capsys):
     edit(course, lambda cells: cell_of(cells, "absorb_query-statement").update(source="my summary"))
     run(course, capsys, "save", "mine.json")
@@ -240,6 +300,12 @@ GOOD = {"kind": KIND, "schema": 1, "course": "0.1.0", "answers": {}, "notebooks"
         (GOOD | {"notebooks": {"/etc/evil.ipynb": {"cells": []}}}, "no notebook below practice/"),
         (GOOD | {"notebooks": {"a/.git/x.ipynb": {"cells": []}}}, "no notebook below practice/"),
         (GOOD | {"notebooks": {"a.sh": {"cells": []}}}, "no notebook below practice/"),
+        (GOOD | {"notebooks": {"a\0.ipynb": {"cells": []}}}, "no notebook below practice/"),
+        (GOOD | {"notebooks": {"\ud800.ipynb": {"cells": []}}}, "no notebook below practice/"),
+        (GOOD | {"notebooks": {"x" * 300 + ".ipynb": {"cells": []}}}, "no notebook below practice/"),
+        (GOOD | {"notebooks": {"a/" * 3000 + "x.ipynb": {"cells": []}}}, "no notebook below practice/"),
+        (GOOD | {"notebooks": {"ch01_keys/./keys.ipynb": {"cells": []}}}, "no notebook below practice/"),
+        (GOOD | {"notebooks": {"ch01_keys//keys.ipynb": {"cells": []}}}, "no notebook below practice/"),
         (GOOD | {"notebooks": {"a.ipynb": {"cells": [{"cell_type": "code"}]}}}, "the cells of 'a.ipynb'"),
         (GOOD | {"notebooks": {"a.ipynb": {"cells": [{"cell_type": "evil", "source": ""}]}}}, "the cells of 'a.ipynb'"),
     ],

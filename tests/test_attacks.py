@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from attacks import suite
+from need import need
 
 from ledger.judge import sandbox
 
@@ -30,7 +32,55 @@ SOME = (
     "memory_kept",
     "output_flood",
     "crash_exit",
+    "crash_patched_wire",
+    "error_load_oracle",
+    "error_outlive_judge",
+    "ok_new_session",
+    "dispatch_and_combine/error_crafted_file",
 )
+#: What is tried as another user too: what concerns files, processes and rights, and one of each kind besides.
+AS_NOBODY = (
+    *SOME,
+    "error_c_fork",
+    "error_c_open",
+    "error_c_socket",
+    "error_capabilities",
+    "error_change_folder",
+    "error_chmod",
+    "error_database",
+    "error_devices",
+    "error_exec",
+    "error_handles",
+    "error_io_uring",
+    "error_kernel_doors",
+    "error_kill_all",
+    "error_mapped_for_writing",
+    "error_namespaces",
+    "error_own_memory",
+    "error_parent_memory",
+    "error_proc_root",
+    "error_queues",
+    "error_read_oracle",
+    "error_read_solution",
+    "error_remove",
+    "error_signal_owner",
+    "error_spawn",
+    "error_special_file",
+    "error_tcp",
+    "error_trace",
+    "error_truncate",
+    "ok_threads_left",
+    "wrong_stack_search",
+    "dispatch_and_combine/error_process_group",
+    "dispatch_and_combine/error_saved_file",
+    "dispatch_and_combine/error_shared_file",
+    "dispatch_and_combine/ok_plain",
+    "absorb_heads_kernel/error_file_in_kernel",
+    "absorb_heads_kernel/ok_plain",
+    "absorb_heads_kernel/wrong_numpy_behind",
+)
+#: The user and the group that nothing belongs to.
+NOBODY = 65534
 
 pytestmark = pytest.mark.skipif(
     set(sandbox.LAYERS) - set(sandbox.layers_available()) != set(),
@@ -38,19 +88,34 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def run_suite(mode: str, folder: Path, names: tuple[str, ...] = ()) -> SimpleNamespace:
-    """Run the suite in a fresh process on a planted folder, and note the folder before and after."""
-    mark = f"mark_{os.getpid()}_{mode}"
-    (folder / "solutions").mkdir()
+def run_suite(mode: str, folder: Path, names: tuple[str, ...] = (), user: int | None = None) -> SimpleNamespace:
+    """Run the suite in a fresh process on a planted folder, and note the folder before and after; as another ``user``,
+    who may write there but for the jail."""
+    mark = f"mark_{os.getpid()}_{mode}_{user}"
+    for name in ("solutions", "home"):
+        (folder / name).mkdir()
     (folder / "solutions" / "project.py").write_text("def project(x, w):\n    return x @ w\n")
     keep = folder / "keep.txt"
     keep.write_text("keep")
+    how, variables = [], dict(os.environ)
+    if user is not None:
+        how, variables = as_user(user), variables | {"HOME": str(folder / "home")}
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, user, user)
     before = (*listing(folder), keep.read_text(), keep.stat())
-    command = [sys.executable, suite.__file__, mode, str(folder), mark, *names]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    command = [*how, sys.executable, suite.__file__, mode, str(folder), mark, *names]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=variables)
     assert done.returncode == 0, done.stderr
     after = (*listing(folder), keep.read_text(), keep.stat())
     return SimpleNamespace(**json.loads(done.stdout), mark=mark, folder=folder, before=before, after=after)
+
+
+def as_user(user: int) -> list[str]:
+    """What stands before a command that runs as ``user`` without any right but to read, which it needs where Python
+    lies in a folder of root's alone."""
+    right = "-all,+dac_read_search"
+    rights = [f"--{of}={right}" for of in ("inh-caps", "ambient-caps", "bounding-set")]
+    return ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *rights]
 
 
 def listing(folder: Path) -> list[str]:
@@ -79,18 +144,49 @@ def cold(tmp_path_factory) -> SimpleNamespace:
     return run_suite("cold", tmp_path_factory.mktemp("canary"), SOME)
 
 
-@pytest.mark.parametrize("path", suite.FILES, ids=lambda path: path.stem)
+@pytest.fixture(scope="module")
+def nobody():
+    """The suite as an ordinary user, where these tests run as root; elsewhere they run as one anyway."""
+    if os.getuid() != 0:
+        pytest.skip("these tests run as an ordinary user already")
+    if not shutil.which("setpriv") or subprocess.run([*as_user(NOBODY), sys.executable, "-c", ""]).returncode:
+        pytest.skip("no command can be started as another user here: install util-linux")
+    # Not below pytest's own folder, which no other user may enter.
+    with tempfile.TemporaryDirectory() as folder:
+        yield run_suite("fork", Path(folder), AS_NOBODY, NOBODY)
+
+
+def check_verdict(ran: SimpleNamespace, path: Path) -> None:
+    """Hold a file's verdict against its name."""
+    if suite.exercise_of(path):
+        need(suite.exercise_of(path))
+    name = suite.name_of(path)
+    assert ran.verdicts[name] in suite.allowed(path), ran.why[name]
+
+
+@pytest.mark.parametrize("path", suite.FILES, ids=suite.name_of)
 def test_verdict(forked, path):
-    assert forked.verdicts[path.name] in suite.allowed(path), forked.why[path.name]
+    check_verdict(forked, path)
 
 
 @pytest.mark.parametrize("name", SOME)
 def test_verdict_of_a_cold_start(cold, name):
-    path = next(path for path in suite.FILES if path.stem == name)
-    assert cold.verdicts[path.name] in suite.allowed(path), cold.why[path.name]
+    check_verdict(cold, next(path for path in suite.FILES if suite.name_of(path) == name))
 
 
-@pytest.fixture(params=["forked", "cold"])
+@pytest.mark.parametrize("name", AS_NOBODY)
+def test_verdict_as_nobody(nobody, name):
+    check_verdict(nobody, next(path for path in suite.FILES if suite.name_of(path) == name))
+
+
+def test_the_suite_is_wide():
+    """At least a hundred submissions, and some for NumPy, torch and Triton each."""
+    needs = [suite.exercise_of(path).needs if suite.exercise_of(path) else () for path in suite.FILES]
+    assert len(suite.FILES) >= 200
+    assert min(needs.count(()), needs.count(("torch",)), needs.count(("torch", "triton"))) >= 20
+
+
+@pytest.fixture(params=["forked", "cold", "nobody"])
 def ran(request) -> SimpleNamespace:
     return request.getfixturevalue(request.param)
 

@@ -10,7 +10,9 @@ from ledger import case, check, exercises, hint
 from ledger.exercises import Case, Exercise, Mistake, Raises
 from ledger.judge import observe
 from ledger.judge.gate import submission_of
+from ledger.judge.grade import calls_of, grade
 from ledger.judge.notebook import CheckFailed, run_here
+from ledger.judge.outcome import Outcome
 from ledger.judge.run import Runner
 from ledger.judge.session import grade_one
 
@@ -190,6 +192,14 @@ def test_inputs_that_are_to_be_refused(reply, verdict, message):
     result = run_here(made(), double, 1)
     assert (result.cases[3].verdict, result.points) == (verdict, 2 if verdict == "passed" else 1.5)
     assert message in result.cases[3].message
+
+
+@pytest.mark.parametrize("error", ["", "NotImplementedError"])
+def test_a_value_where_inputs_are_to_be_refused_is_wrong_whatever_error_is_said_beside_it(error):
+    exercise = made(oracle=lambda x: 2 * x if x != 13 else 1 / 0)
+    result = grade(exercise, 1, calls_of(exercise, 1), [Outcome("returned", value=26.0, error=error)] * 4, 0.0)
+    assert result.cases[3].verdict == "wrong"
+    assert "it returned a value; these inputs want a ValueError" in result.cases[3].message
 
 
 def test_a_known_mistake_must_fit_the_cases_that_passed_too():

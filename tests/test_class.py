@@ -1,6 +1,7 @@
 """A class of submissions: the golden table, the same scores however the work is shared, and nothing lost on the way."""
 
 import csv
+import json
 import os
 import signal
 import socket
@@ -8,9 +9,10 @@ import sqlite3
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
-from classroom import GOLDEN, IDS, hand_in, points_of
+from classroom import GOLDEN, IDS, hand_in, new_cell, points_of
 
 from ledger.judge.classroom.similar import similar
 from ledger.judge.classroom.store import Store
@@ -128,7 +130,8 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path, root, graded):
         while not written(out) and time.monotonic() < deadline:
             time.sleep(0.01)
         os.killpg(judge.pid, signal.SIGKILL)
-    before = written(out)
+    with Store(out / "results.sqlite") as store:
+        before = len({row.student for row in store.rows()})
     assert 0 < before < len(names), "it was to be killed on its way"
     assert not (out / "grades.csv").exists()
     done = subprocess.run(command[:-2], capture_output=True, text=True, timeout=120)
@@ -229,6 +232,23 @@ def test_another_version_of_the_course_does_not_grade(root):
         grade_work(work("a"))
 
 
+@pytest.mark.parametrize(
+    ("course", "says"), [("", "has no course"), ("another", "another version of the course, or other libraries")]
+)
+def test_a_worker_that_cannot_grade_is_refused_before_it_gets_work(course, says):
+    from ledger.judge.classroom.pool import check_workers
+    from ledger.judge.classroom.work import surroundings
+    from ledger.judge.errors import UsageError
+
+    class Cluster:
+        def run(self, function):
+            assert function() == surroundings(), "asked here, it answers for this machine"
+            return {"tcp://there:1": surroundings(), "tcp://there:2": course}
+
+    with pytest.raises(UsageError, match=f"tcp://there:2 .*{says}"):
+        check_workers(Cluster())
+
+
 def test_only_one_run_writes(tmp_path):
     with Store(tmp_path / "results.sqlite"), pytest.raises(StateError, match="another run"):
         Store(tmp_path / "results.sqlite")
@@ -258,11 +278,14 @@ def test_who_is_a_student(tmp_path, root):
     (folder / "bob.zip").write_bytes(b"PK")
     (folder / ".hidden").mkdir()
     (folder / "linked").symlink_to(root / "solutions")
+    (folder / "loop").symlink_to("loop")
+    (folder / "__MACOSX").mkdir()
     students, strange = students_in(folder)
     assert sorted(students) == ["ada", "solved"]
-    assert len(strange) == 2
+    assert len(strange) == 3
     assert "unpack it" in strange[0]
-    assert "link to what lies outside" in strange[1]
+    assert "leads outside of this folder" in strange[1]
+    assert "or nowhere" in strange[2], "a link to itself"
     assert main(["class", str(folder), "--out", str(tmp_path / "out"), "--workers", "1"], root) == 0
     assert table(tmp_path / "out")["ada"]["points"] == "8"
 
@@ -274,7 +297,7 @@ def test_who_is_a_student(tmp_path, root):
         (["class", "nowhere"], "is no folder"),
         (["class", "empty"], "holds no folder of a student"),
         (["class", "full", "--out", "full/results"], "outside of them"),
-        (["class", "full", "--workers", "0"], "from 1 up"),
+        (["class", "full", "--out", "x", "1", "--workers", "0"], "from 1 up"),
         (["class", "full", "--seed", "-1"], "from 0 up"),
         (["class", "full", "absorb_qery"], "did you mean"),
         (["class", "full", "--scheduler", "tcp://127.0.0.1:9"], "no scheduler answers"),
@@ -288,6 +311,99 @@ def test_a_bad_call_is_one_line(tmp_path, monkeypatch, root, capsys, arguments, 
     err = capsys.readouterr().err
     assert says in err
     assert len(err.splitlines()) == 1
+
+
+def test_what_is_odd_about_one_student_is_said_and_costs_nobody_else_anything(tmp_path, root, capsys):
+    """Half a character, a name in another encoding, links that lead to themselves, code too deep to parse, nothing."""
+    folder, out = tmp_path / "class", tmp_path / "out"
+    odd = ("solved", "half", "deep", "loops", "named", "empty", "upper", "flat", "5")
+    hand_in(root, folder, ("solved",))
+    whole = (folder / "solved" / "ch01_keys" / "keys.ipynb").read_text()
+    for name in odd[1:]:
+        (folder / name).mkdir()
+    right = "def absorb_query(q_nope, w_k):\n    return q_nope @ w_k.T\n"
+    put_answer(folder / "half", whole, right + "half = '\ud800'\n")
+    put_answer(folder / "deep", whole, right + "x = " + "not " * 50_000 + "1\n")
+    put_answer(folder / "loops", whole, right)
+    (folder / "loops" / "loop.ipynb").symlink_to("loop.ipynb")
+    (folder / "loops" / "self").symlink_to("self")
+    put_answer(folder / "upper", whole, right, "KEYS.IPYNB")
+    for name in ("flat", "5"):
+        (folder / name / "keys.ipynb").write_text("no notebook")
+    os.rename(os.fsencode(folder / "named"), os.fsencode(folder) + b"/latin\xff")
+    command = ["class", str(folder), "--out", str(out), "--workers", "1"]
+    assert main(command, root) == 0
+    err = capsys.readouterr().err
+    for text in ("empty holds no notebook", "flat/keys.ipynb is not a notebook", "latin\\xff holds no notebook"):
+        assert text in err
+    lines = table(out)
+    assert sorted(lines) == sorted([*(name for name in odd if name != "named"), "latin\\xff"])
+    assert {line["max_points"] for line in lines.values()} == {"8"}, "no folder's name makes others' chapters count"
+    assert [lines[name]["points"] for name in ("solved", "loops", "upper")] == ["8"] * 3
+    assert lines["half"]["points"] in ("6", "8")
+    assert lines["deep"]["points"] == "6", "what is too deep to parse is the student's own error"
+    assert rows(out)["flat", "absorb_query"][0] == "error"
+    assert main(command, root) == 0
+    assert " 0 graded" in capsys.readouterr().out
+
+
+def put_answer(folder, notebook, source, name="keys.ipynb"):
+    data = json.loads(notebook)
+    next(cell for cell in data["cells"] if cell["id"] == "absorb_query")["source"] = source
+    (folder / name).write_text(json.dumps(data))
+
+
+def test_one_students_cells_cost_no_other_student_anything(tmp_path, root):
+    """A cell that ends the process after a patch of the student's own is the same text as everybody's first one."""
+    folder, out = tmp_path / "class", tmp_path / "out"
+    hand_in(root, folder, ("solved", "untouched"))
+    notebook = json.loads((folder / "solved" / "ch01_keys" / "keys.ipynb").read_text())
+    patch = "import builtins, os\nbuiltins.__import__ = lambda *a, **k: os._exit(0)\n"
+    notebook["cells"].insert(0, new_cell("mine", patch))
+    for name in ("aaron", "zoe"):
+        (folder / name).mkdir()
+    (folder / "aaron" / "keys.ipynb").write_text(json.dumps(notebook))
+    (folder / "zoe" / "keys.ipynb").write_bytes((folder / "solved" / "ch01_keys" / "keys.ipynb").read_bytes())
+    assert main(["class", str(folder), "--out", str(out), "--workers", "1"], root) == 0
+    assert float(table(out)["aaron"]["points"]) < 8
+    assert table(out)["zoe"]["points"] == "8"
+
+
+def test_what_a_machine_could_not_run_is_tried_again(tmp_path):
+    with Store(tmp_path / "results.sqlite") as store:
+        store.write([row("a", verdict="skipped", points=0)])
+        assert store.digests() == {}
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_ends_takes_its_processes_along(tmp_path, root, how):
+    hand_in(root, tmp_path / "class", ("loop", "solved"))
+    command = [sys.executable, str(root / "judge.py"), "class", str(tmp_path / "class"), "--workers", "1"]
+    with subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as judge:
+        deadline = time.monotonic() + 60
+        while len(in_group(judge.pid)) < 3 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        judge.send_signal(how)
+        judge.wait(30)
+    deadline = time.monotonic() + 20
+    while in_group(judge.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert in_group(judge.pid) == []
+
+
+def in_group(session):
+    """The processes of a session that still run, the zombies that nobody waits for aside."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, sid = path.read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue
+        if sid == str(session) and state != "Z":
+            found.append(path.parent.name)
+    return found
 
 
 def test_a_class_that_handed_in_nothing_of_the_course(tmp_path, root, capsys):

@@ -182,6 +182,8 @@ def test_a_python_file_as_an_answer(course):
         (["--json", "practice"], "not the folder practice"),
         (["--json", "no/such/place.json"], "the folder no/such is not there"),
         (["--json", ""], "--json wants a file"),
+        (["--from", "x" * 300], "longer than the name of any file"),
+        (["--json", "y/" * 3000], "longer than the name of any file"),
         (["--seed", "one"], "invalid int value"),
         (["--seed", "-1"], "from 0 up"),
         (["--sed", "1"], "unrecognized arguments"),
@@ -350,6 +352,31 @@ def test_reset_in_a_notebook_with_an_odd_cell(course, odd):
     path.write_text(json.dumps(data | {"cells": [odd, *data["cells"]]}))
     assert main(["reset", "absorb_query"], course) == 0
     assert json.loads(path.read_text())["cells"][0] == odd
+
+
+def test_reset_compares_a_stub_that_holds_more_than_lines(course, capsys):
+    path, data, cell = notebook_of(course, "absorb_query")
+    cell["source"].append({"not": "a line"})
+    path.write_text(json.dumps(data))
+    assert main(["reset", "absorb_query"], course) == 0
+    assert "nothing was changed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["practice/ch01_keys/keys.ipynb", "notes.txt", "list.json", "progress.json"])
+def test_a_result_is_never_written_over_what_is_none(course, capsys, name):
+    (course / "notes.txt").write_text("mine")
+    (course / "list.json").write_text("[1]")
+    (course / "progress.json").write_text('{"exercises": {}}')
+    before = (course / name).read_bytes()
+    assert main(["key_path_macs", "--json", name], course) == 2
+    assert "is no result of the judge: choose another name" in capsys.readouterr().err
+    assert (course / name).read_bytes() == before
+
+
+def test_what_is_said_of_a_word_is_one_line_that_no_terminal_acts_on(course, capsys):
+    assert main(["list", "a\nb", "\x1b[2J", "\u202egnp"], course) == 2
+    said = capsys.readouterr().err
+    assert said == "judge: unrecognized arguments: a b  [2J  gnp (see judge.py list --help)\n"
 
 
 def test_another_notebook_as_a_target_is_not_the_learners_progress(course, capsys):

@@ -91,6 +91,7 @@ def test_another_chapters_notebook_is_second_choice(gather):
         (b"\x00\x01\x02", "is not a notebook"),
         (b'{"cells": ["d\xe9j\xe0"]}', "is not UTF-8"),
         (b"[" * 100_000, "is not a notebook"),
+        (b'{"cells": [' + b"9" * 50_000 + b"]}", "a number in it has thousands of digits"),
     ],
 )
 def test_a_broken_notebook_is_one_line_and_its_exercises_are_errors(gather, tmp_path, raw, text):
@@ -156,3 +157,20 @@ def test_a_python_file_may_name_its_encoding(tmp_path):
 )
 def test_a_stub_does_nothing_or_has_a_loop_that_does_nothing(body, stub):
     assert is_stub(f"def f(x):\n    {body}\n") is stub
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["-" * 99_000 + "1", "not " * 20_000 + "1", "1" + "+1" * 40_000, "f" + "()" * 40_000, "x = 'a\0b'", "'\ud800'"],
+    ids=["minus", "not", "plus", "calls", "null", "surrogate"],
+)
+def test_text_that_python_cannot_parse_is_no_stub(line):
+    """The parser gives some of these up with a MemoryError, which has nothing to do with memory."""
+    assert not is_stub(f"def f(x):\n    raise NotImplementedError\n{line}\n")
+
+
+def test_what_nobody_types_is_not_parsed_by_the_judge(monkeypatch):
+    stub = "def f(x):\n    raise NotImplementedError\n"
+    assert is_stub(stub)
+    monkeypatch.setattr("ast.parse", lambda *arguments: pytest.fail("parsed"))
+    assert not is_stub(stub + "# \n" * 50_000)

@@ -106,6 +106,21 @@ def test_mappings_by_key():
     assert "result['b'] is 3" in said({"a": 1, "b": 3}, {"a": 1, "b": 2})
 
 
+@pytest.mark.parametrize("want", [{"a": 1}, WANT, 2, (1, 2)], ids=["mapping", "array", "number", "tuple"])
+def test_a_mapping_may_have_keys_of_any_kind(want):
+    assert "keys ['b', (2, None), 1, None" in said({1: 1, "b": 2, (2, None): 3, None: 4}, want)
+
+
+def test_many_keys_are_cut_short():
+    assert len(said({f"key {number}": number for number in range(1000)}, {"a": 1})) < 400
+
+
+@pytest.mark.parametrize("want", ["absorb", True, None, {"a": 1}], ids=["text", "bool", "none", "mapping"])
+def test_a_number_with_more_digits_than_python_writes_is_wrong_within_any_value(want):
+    assert "a tuple of 1 parts" in said((1 << 100_000,), want)
+    assert "wanted" in said({(1 << 100_000,): 1}, want)
+
+
 def test_strings_bools_and_none():
     assert difference("absorb", "absorb") is None
     assert difference(True, True) is None

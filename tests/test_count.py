@@ -625,6 +625,9 @@ def test_counts_cross_a_pipe():
         {"left": [b"x"]},
         {"left": ["x" * 1000]},
         {"unpriced": None},
+        {"macs": 16**6000},
+        {"largest_shape": [1] * 3000},
+        {"arrays": [[[1] * 3000, "matmul"]]},
     ],
 )
 def test_forged_counts_are_refused(change):

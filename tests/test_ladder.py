@@ -286,8 +286,12 @@ def test_a_terminal_gives_keys_one_by_one_and_is_put_back():
         with one_key(terminal) as key_within:
             assert termios.tcgetattr(theirs)[3] != before[3]
             assert key_within(0.01) == ""
-            os.write(ours, b"h")
-            assert key_within(5) == "h"
+            os.write(ours, b"hQ")
+            assert [key_within(5), key_within(5)] == ["h", "q"], "keys typed at once are two"
+            os.write(ours, b"\x1b[A")
+            assert [key_within(5), key_within(0.01)] == ["", ""], "an arrow is no key"
+            os.write(ours, b"\x04")
+            assert key_within(5) == "q"
         assert termios.tcgetattr(theirs) == before
     os.close(ours)
 

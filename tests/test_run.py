@@ -525,7 +525,10 @@ def test_the_environment_chooses_the_mode(monkeypatch):
         ("x = 1  # torch would do\ntorch = 2", ()),
         ("import numpy  # not torch", ()),
         ("import matplotlib.pyplot as plt", ("matplotlib",)),
+        ("import " * 300_000, ()),
+        ("from " * 300_000 + "torch", ("torch",)),
     ],
+    ids=["numpy", "torch", "from", "two", "named", "comment", "matplotlib", "long", "long with torch"],
 )
 def test_a_server_is_chosen_by_what_the_cells_import(source, modules):
     wanted = tuple(name for name in modules if find_spec(name))

@@ -370,6 +370,7 @@ FORGED = {
     "shape and bytes disagree": forged({"message": {}, "leaves": [["<f8", [2], 8]]}, b"x" * 8),
     "dimensions beyond NumPy's": forged({"message": {}, "leaves": [["|u1", [1] * 100, 1]]}, b"x"),
     "empty but huge": forged({"message": {}, "leaves": [["<f8", [0, 1 << 62, 1 << 62], 0]]}),
+    "more bytes than any memory": forged({"message": {}, "leaves": [["|u1", [10**4000], 10**4000]]}),
     "objects": forged({"message": {}, "leaves": [["|O", [1], 8]]}, b"x" * 8),
     "structured dtype": forged({"message": {}, "leaves": [["i4,f8", [1], 12]]}, b"x" * 12),
     "text dtype": forged({"message": {}, "leaves": [["<U4", [1], 16]]}, b"x" * 16),

@@ -7,6 +7,9 @@ from typing import Any
 
 #: How many arrays ``Counts.to_dict`` passes on, the largest first.
 MOST_ARRAYS = 1000
+#: What no count reaches, and the axes of an array that NumPy can make.
+_TOO_MANY = 1 << 128
+_MOST_AXES = 64
 _NUMBERS = ("macs", "products", "elementwise", "bytes_read", "bytes_written", "largest")
 
 
@@ -106,12 +109,14 @@ class Counts:
 
 
 def _whole(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r:.40} is not a whole number")
+    if type(value) is not int or not 0 <= value < _TOO_MANY:
+        raise ValueError("not a whole number, or one that no run can count to")
     return value
 
 
 def _shape(value: Any) -> tuple[int, ...]:
+    if len(value) > _MOST_AXES:
+        raise ValueError("more axes than an array can have")
     return tuple(_whole(size) for size in value)
 
 

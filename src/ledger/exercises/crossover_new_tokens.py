@@ -221,6 +221,6 @@ EXERCISE = Exercise(
         Mutant(upside_down, "upside down"),
         Mutant(infinite_too_early, "infinite too early"),
         Mutant(never_infinite, "wanted inf"),
-        Mutant(a_whole_number, "wanted"),
+        Mutant(a_whole_number, "cut to a whole number"),
     ),
 )

@@ -9,6 +9,7 @@ into whatever version of the notebooks lies there; a notebook is backed up befor
 """
 
 import json
+import os
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +30,7 @@ SCHEMA = 1
 
 #: What a cell of the learner's own does not keep: it would make the cell one of the course's.
 _COURSE_METADATA = ("nbgrader", "exercise", "check", "hints", "include", "deletable", "editable", "trusted")
+_KINDS = ("code", "markdown", "raw")
 _COURSE_ID = re.compile(r".+-(?:statement|check|hints)")
 _SKELETON = {
     "metadata": {"kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}},
@@ -120,7 +122,7 @@ def retired(book: dict, known: tuple[str, ...]) -> Iterator[tuple[int, dict, str
     for number, cell in enumerate(book["cells"], 1):
         grading = grading_of(cell)
         id = grading.get("grade_id")
-        if grading.get("solution") and isinstance(id, str) and id not in known:
+        if grading.get("solution") and isinstance(id, str) and id.isidentifier() and id not in known:
             yield number, cell, id
 
 
@@ -134,7 +136,7 @@ def own_cells(name: str, book: dict, fresh: Mapping[str, dict], taken: set[int])
     for number, cell in enumerate(book["cells"], 1):
         if not isinstance(cell, dict):
             continue
-        kind, text, id = cell.get("cell_type"), text_of(cell), cell.get("id")
+        kind, text, id = kind_of(cell), text_of(cell), cell.get("id")
         made_by_course = from_course(cell, name)
         repeats = answers_what(cell)
         idle = not text.strip() or (kind, text) in shipped or grading_of(cell).get("grade")
@@ -145,7 +147,8 @@ def own_cells(name: str, book: dict, fresh: Mapping[str, dict], taken: set[int])
             elif made_by_course:
                 own["id"] = id
             metadata = {key: value for key, value in metadata_of(cell).items() if key not in _COURSE_METADATA}
-            yield own | {key: v for key, v in (("metadata", metadata), ("attachments", cell.get("attachments"))) if v}
+            attached = cell["attachments"] if isinstance(cell.get("attachments"), dict) else {}
+            yield own | {key: v for key, v in (("metadata", metadata), ("attachments", attached)) if v}
         if made_by_course:
             after = id
 
@@ -307,7 +310,8 @@ def new_cell(own: Mapping[str, Any], book: dict) -> dict[str, Any]:
     """A raw cell with the text of ``own``."""
     cell = {"cell_type": own["cell_type"], "metadata": dict(own.get("metadata") or {})}
     cell["source"] = own["source"].splitlines(keepends=True)
-    if (book.get("nbformat"), book.get("nbformat_minor", 0)) >= (4, 5):
+    version = book.get("nbformat"), book.get("nbformat_minor")
+    if all(isinstance(number, int) for number in version) and version >= (4, 5):
         cell["id"] = secrets.token_hex(4)
     if own["cell_type"] == "code":
         cell |= {"outputs": [], "execution_count": None}
@@ -341,8 +345,10 @@ def text_of(cell: Any) -> str:
 
 
 def kind_of(cell: Any) -> str | None:
-    """The type of a raw cell."""
-    return cell.get("cell_type") if isinstance(cell, dict) else None
+    """The type of a raw cell; one that nbformat does not know is kept as raw text."""
+    if not isinstance(cell, dict):
+        return None
+    return cell.get("cell_type") if cell.get("cell_type") in _KINDS else "raw"
 
 
 def metadata_of(thing: Any) -> dict[str, Any]:
@@ -394,10 +400,7 @@ def fault_in(held: dict[str, Any]) -> str | None:
         if not (id.isidentifier() and isinstance(entry, dict) and isinstance(entry.get("source"), str)):
             return f"the answer {id[:60]!r} has no source"
     for name, kept in notebooks.items():
-        parts = PurePosixPath(name).parts
-        if not name.endswith(".ipynb") or "\\" in name or ":" in name or name.startswith("/"):
-            return f"{name[:60]!r} is no notebook below practice/"
-        if any(part.startswith(".") for part in parts):
+        if not is_book_name(name):
             return f"{name[:60]!r} is no notebook below practice/"
         cells = kept.get("cells") if isinstance(kept, dict) else None
         if not isinstance(cells, list) or not all(map(is_own_cell, cells)):
@@ -406,11 +409,22 @@ def fault_in(held: dict[str, Any]) -> str | None:
     return None
 
 
+def is_book_name(name: str) -> bool:
+    """Whether a bundle's name of a notebook is a path below ``practice/`` that a system can hold, written plainly."""
+    try:
+        parts = name.encode().split(b"/")
+    except UnicodeEncodeError:  # half a character
+        return False
+    refused = set("\0\\:" if os.name == "nt" else "\0") & set(name)
+    plain = all(part and not part.startswith(b".") and len(part) <= 255 for part in parts)
+    return name.endswith(".ipynb") and plain and not refused and len(name.encode()) <= 1000
+
+
 def is_own_cell(cell: Any) -> bool:
     """Whether a bundle's record of a cell has all that it needs."""
     return (
         isinstance(cell, dict)
-        and cell.get("cell_type") in ("code", "markdown", "raw")
+        and cell.get("cell_type") in _KINDS
         and isinstance(cell.get("source"), str)
         and isinstance(cell.setdefault("after", None), str | None)
         and isinstance(cell.get("metadata", {}), dict)
@@ -494,11 +508,22 @@ def load_into(
         if path.exists():
             done.backups.append(keep(path))
         else:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
         write(path, books[name])
     if done.left:
+        left = to_bytes(done.left)
+        if beside.exists() and beside.read_bytes() != left:
+            done.backups.append(keep(beside))
         try:
-            write_whole(beside, to_bytes(done.left))
+            write_whole(beside, left)
         except OSError as error:
             raise StateError(f"{beside} could not be written: {error.strerror or error}") from None
     return done, done.lines(show_path(beside))
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of a notebook; raises StateError where that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StateError(f"{show_path(folder)} could not be made: {error.strerror or error}") from None

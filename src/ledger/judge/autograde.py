@@ -19,6 +19,7 @@ from nbgrader.preprocessors import Execute, NbGraderPreprocessor
 
 from ledger import exercises
 from ledger.exercises import Exercise
+from ledger.judge.classroom.work import storable
 from ledger.judge.collect import Notebook, code_cell, collect, is_stub
 from ledger.judge.grade import fresh_seed
 from ledger.judge.report import one_exercise
@@ -32,29 +33,36 @@ CHECK = "_check"
 
 class Repair(NbGraderPreprocessor):
     """Make the graded cells of a submission those that were released, one each: of copies the one that the judge grades
-    keeps its role, and a check that was deleted, or lost its metadata in another editor, is put back at the end. Answer
-    cells need no role: the judge finds them by their function as well."""
+    keeps its role, and a check that was deleted, or lost its metadata in another editor, is put back at the end. A role
+    is what was released, whatever the notebook says of it. Answer cells need none: the judge finds them by their
+    function as well."""
 
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
         told = resources["nbgrader"]
         with Gradebook(told["db_url"]) as gradebook:
             released = gradebook.find_notebook(told["notebook"], told["assignment"])
-            graded = {cell.name: (cell.max_score, str(cell.cell_type)) for cell in released.grade_cells}
             sources = {cell.name: cell.source for cell in released.source_cells}
+            roles = released_roles(released)
         named: dict[str, list[NotebookNode]] = {}
         for cell in nb.cells:
-            name = cell.metadata.get("nbgrader", {}).get("grade_id")
-            named.setdefault(name, []).append(cell)
-        named.pop(None, None)
-        for copies in named.values():
-            written = [cell for cell in copies if cell.metadata.nbgrader.get("solution") and not is_stub(cell.source)]
+            cell.source = storable(cell.source)
+            role = cell.metadata.pop("nbgrader", None)
+            name = role.get("grade_id") if isinstance(role, dict) else None
+            if isinstance(name, str) and name in roles and cell.cell_type == roles[name]["cell_type"]:
+                named.setdefault(name, []).append(cell)
+                cell.metadata["nbgrader"] = NotebookNode(roles[name])
+                cell.metadata["nbgrader"] |= (
+                    {"checksum": role["checksum"]} if isinstance(role.get("checksum"), str) else {}
+                )
+        for name, copies in named.items():
+            written = [cell for cell in copies if roles[name]["solution"] and not is_stub(cell.source)]
             kept = written[-1] if written else copies[0]
             for cell in copies:
                 if cell is not kept:
                     del cell.metadata["nbgrader"]
-        for name, (points, kind) in graded.items():
-            if name not in named and kind == "code":
-                nb.cells.append(check_cell(name, points, sources.get(name, "")))
+        for name, role in roles.items():
+            if name not in named and role["grade"] and role["cell_type"] == "code":
+                nb.cells.append(check_cell(name, role, sources[name]))
         return nb, resources
 
 
@@ -68,6 +76,7 @@ class Judge(NbGraderPreprocessor):
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
         name = Path(f"{resources['nbgrader']['assignment']}/{resources['nbgrader']['notebook']}.ipynb")
         notebook = notebook_of(nb, name)
+        runner().ending.clear()  # what one student's cells do says nothing of another's
         for cell in nb.cells:
             if cell.cell_type == "code":
                 cell.outputs, cell.execution_count = [], None
@@ -101,10 +110,30 @@ def outputs_of(result: ExerciseResult, points: float) -> list[NotebookNode]:
     return [new_output("stream", name="stdout", text=one_exercise(result) + "\n"), number]
 
 
-def check_cell(name: str, points: float, source: str) -> NotebookNode:
+def released_roles(released: Any) -> dict[str, dict]:
+    """nbgrader's metadata of each cell of a notebook in the gradebook, by its id."""
+    points = {cell.name: cell.max_score for cell in released.grade_cells}
+    answers, tasks = ({cell.name for cell in cells} for cells in (released.solution_cells, released.task_cells))
+    roles = {}
+    for cell in released.source_cells:
+        name = cell.name
+        roles[name] = {
+            "cell_type": str(cell.cell_type),
+            "grade": name in points and name not in tasks,
+            "grade_id": name,
+            "locked": bool(cell.locked),
+            "schema_version": 3,
+            "solution": name in answers,
+            "task": name in tasks,
+        }
+        if name in points:
+            roles[name]["points"] = points[name]
+    return roles
+
+
+def check_cell(name: str, role: dict, source: str) -> NotebookNode:
     """A graded cell as it was released."""
-    role = {"grade": True, "grade_id": name, "locked": True, "points": points, "solution": False, "task": False}
-    cell = new_code_cell(source, metadata={"nbgrader": {**role, "schema_version": 3, "cell_type": "code"}})
+    cell = new_code_cell(source, metadata={"nbgrader": NotebookNode(role)})
     cell.id = name.replace("_", "-")[:64]
     return cell
 

@@ -8,7 +8,11 @@ NumPy.
 """
 
 import argparse
+import codecs
+import contextlib
+import errno
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -18,6 +22,11 @@ from ledger import __version__
 from ledger.judge.errors import StateError, Unreadable, UsageError
 
 PASSED, FAILED, USAGE, FAULT = 0, 1, 2, 3
+#: Stand-ins for what a terminal without UTF-8 cannot show.
+PLAIN = {"■": "#", "▣": "r", "□": "_", "✓": "v", "✗": "x", "·": ".", "…": "...", "×": "x", "−": "-", "→": "->"}
+
+#: Bytes of a path, and of a name in it, that no common system exceeds.
+LONGEST_PATH, LONGEST_NAME = 4095, 255
 
 EPILOG = """\
 other commands:
@@ -40,6 +49,7 @@ def main(argv: Sequence[str] | None = None, root: Path | None = None) -> int:
     """Run the judge on ``argv`` for the course at ``root``; without it, the course around the working folder."""
     argv = list(sys.argv[1:] if argv is None else argv)
     prepare_streams()
+    stop_like_ctrl_c()
     try:
         root = root or course_root(Path.cwd())
         status = run(argv, root)
@@ -54,27 +64,56 @@ def main(argv: Sequence[str] | None = None, root: Path | None = None) -> int:
         return FAULT
     except KeyboardInterrupt:
         return complain("stopped", 130)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return complain("there is no space left where the output goes", FAULT)
+        return at_fault(error)
     except Exception as error:
-        if os.environ.get("LEDGER_TRACEBACK"):
-            raise
-        text = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-        return complain(f"{text} (the judge's own fault, or its surroundings'; LEDGER_TRACEBACK=1 shows where)", FAULT)
+        return at_fault(error)
+
+
+def at_fault(error: Exception) -> int:
+    """Say what the judge itself failed on; raise it where that is asked for."""
+    if os.environ.get("LEDGER_TRACEBACK"):
+        raise error
+    text = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+    return complain(f"{text} (the judge's own fault, or its surroundings'; LEDGER_TRACEBACK=1 shows where)", FAULT)
 
 
 def prepare_streams() -> None:
-    """Let nothing that is printed fail: a character that the terminal lacks becomes ``?``, a closed stream nothing."""
-    for name in ("stdout", "stderr"):
+    """Let nothing that is printed fail: what a terminal lacks gets a stand-in, a closed stream nothing."""
+    codecs.register_error("plain", plain)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-        elif hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+        elif mode == "w" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="plain")
+
+
+def plain(error: UnicodeError) -> tuple[str, int]:
+    """What stands for characters that a terminal lacks: a mark in ASCII for those that mean something, else ``?``."""
+    return "".join(PLAIN.get(character, "?") for character in error.object[error.start : error.end]), error.end
+
+
+def stop_like_ctrl_c() -> None:
+    """Take an order to end, or the end of the terminal, for Ctrl-C: what is to be put back is put back."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    with contextlib.suppress(ValueError, AttributeError):  # another thread than the main one, or no such signal
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:  # nohup has one ignored
+                signal.signal(number, stop)
 
 
 def run(argv: list[str], root: Path | None) -> int:
     """Carry out a command, or grade."""
+    refuse_endless(argv)
     if argv and argv[0] in COMMANDS:
-        options = command_parser(argv[0]).parse_args(argv[1:])
+        options = command_parser(argv[0]).parse_intermixed_args(argv[1:])
         from ledger.judge import commands
 
         return getattr(commands, f"run_{argv[0]}")(options, root)
@@ -90,6 +129,14 @@ def run(argv: list[str], root: Path | None) -> int:
     return commands.run_grade(options, root, servers, start)
 
 
+def refuse_endless(argv: list[str]) -> None:
+    """Raise UsageError for a word that no system would take for a path: nothing else may be as long either."""
+    for word in argv:
+        data = os.fsencode(word)
+        if len(data) > LONGEST_PATH or any(len(part) > LONGEST_NAME for part in data.split(b"/")):
+            raise UsageError(f"{word[:40]}… is longer than the name of any file, and no exercise's id")
+
+
 def course_root(start: Path) -> Path | None:
     """The folder that holds the course: the nearest one from ``start`` upwards with ``judge.py`` and ``practice``."""
     folders = (start, *start.parents)
@@ -97,8 +144,8 @@ def course_root(start: Path) -> Path | None:
 
 
 def complain(what: object, status: int) -> int:
-    """Say on standard error, in one line, why the judge stops."""
-    print(f"judge: {what}", file=sys.stderr)
+    """Say on standard error why the judge stops: one line, in which nothing acts on a terminal."""
+    print("judge: " + "".join(c if c.isprintable() else " " for c in str(what)), file=sys.stderr)
     return status
 
 
@@ -158,7 +205,15 @@ COMMANDS: dict[str, tuple[str, list[tuple[str, dict]]]] = {
         "Grade a folder of submissions: a folder a student, as nbgrader collects them, or a notebook a student.",
         [
             ("folder", {"metavar": "DIR", "type": Path, "help": "the folder that holds the students' folders"}),
-            ("targets", {"metavar": "TARGET", "nargs": "*", "help": "ids or chapters; else all that was handed in"}),
+            (
+                "targets",
+                {
+                    "metavar": "TARGET",
+                    "nargs": "*",
+                    "default": [],
+                    "help": "ids or chapters; else all that was handed in",
+                },
+            ),
             ("--out", {"metavar": "DIR", "type": Path, "help": "where the results go (DIR-graded)"}),
             ("--workers", {"metavar": "N", "type": int, "help": "processes that grade (one a core)"}),
             ("--scheduler", {"metavar": "ADDRESS", "help": "a dask scheduler, tcp://host:8786, whose workers grade"}),

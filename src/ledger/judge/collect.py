@@ -9,15 +9,21 @@ import json
 import os
 import re
 import tokenize
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ledger.chapters import CHAPTERS
 from ledger.exercises import Exercise
 from ledger.judge.errors import Unreadable
 from ledger.judge.outcome import Cell
 
 #: Bytes of a notebook that is read; outputs included, one of this course has a few of its hundredths.
 LARGEST = 100 << 20
+#: How the name of a copy ends.
+_COPY = r"-Copy\d+$| \(\d+\)$| copy( \d+)?$"
+#: Characters of a cell that somebody may have typed.
+MOST_TYPED = 100_000
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,8 @@ def read_notebook(path: Path, name: str) -> Notebook:
         raise Unreadable(f"{name} is not UTF-8 text (byte {error.start}): save it as UTF-8") from None
     except json.JSONDecodeError as error:
         raise Unreadable(f"{name} is not a notebook: {error.msg} at line {error.lineno}") from None
+    except ValueError:
+        raise Unreadable(f"{name} is not a notebook: a number in it has thousands of digits") from None
     except RecursionError:
         raise Unreadable(f"{name} is not a notebook: it is nested too deeply") from None
     if not isinstance(data, dict) or not isinstance(data.get("cells"), list):
@@ -96,7 +104,7 @@ def notebooks_under(folder: Path, links: bool = True) -> tuple[list[Notebook], l
     read, unreadable = [], []
     for path in find_notebooks(folder, links):
         try:
-            if not links and not path.resolve().is_relative_to(folder.resolve()):
+            if not links and not real(path).is_relative_to(real(folder)):
                 raise Unreadable(f"{show_path(path)} is a link to a notebook outside of this folder")
             read.append(read_notebook(path, show_path(path)))
         except Unreadable as error:
@@ -113,7 +121,7 @@ def find_notebooks(folder: Path, links: bool) -> list[Path]:
         real = os.path.realpath(place)
         folders[:] = [] if real in entered else [name for name in folders if not name.startswith(".")]
         if real not in entered:
-            found += [Path(place, name) for name in files if name.endswith(".ipynb") and not name.startswith(".")]
+            found += [Path(place, name) for name in files if name.lower().endswith(".ipynb") and name[0] != "."]
         entered.add(real)
     return sorted(path for path in found if not is_set_aside(path))
 
@@ -121,9 +129,14 @@ def find_notebooks(folder: Path, links: bool) -> list[Path]:
 def show_path(path: Path) -> str:
     """A path relative to the working folder where it lies below it."""
     try:
-        return path.resolve().relative_to(Path.cwd()).as_posix()
+        return real(path).relative_to(Path.cwd()).as_posix()
     except (ValueError, OSError):
         return path.as_posix()
+
+
+def real(path: Path) -> Path:
+    """Where a path really leads; a link that leads to itself stays as it is, where ``Path.resolve`` may raise."""
+    return Path(os.path.realpath(path))
 
 
 def collect(exercise: Exercise, notebooks: list[Notebook], unreadable: list[Unreadable]) -> Submission:
@@ -180,8 +193,11 @@ def nothing(exercise: Exercise, unreadable: list[Unreadable]) -> Submission:
 
 
 def in_chapter(path: Path, exercise: Exercise) -> bool:
-    """Whether a notebook lies in the folder of the exercise's chapter."""
-    return chapter_number(path.parent.name) == exercise.chapter
+    """Whether a notebook lies in the folder of the exercise's chapter, or bears the name of one of its notebooks."""
+    if path.parent.name.startswith("ch"):
+        return chapter_number(path.parent.name) == exercise.chapter
+    names = [name for chapter in CHAPTERS if chapter.number == exercise.chapter for name in chapter.practice]
+    return re.sub(_COPY, "", path.stem) in names
 
 
 def chapter_number(name: str) -> int | None:
@@ -192,7 +208,7 @@ def chapter_number(name: str) -> int | None:
 
 def is_copy(path: Path) -> bool:
     """Whether JupyterLab or a file manager made this file as a copy."""
-    return bool(re.search(r"-Copy\d+$| \(\d+\)$| copy( \d+)?$", path.stem))
+    return bool(re.search(_COPY, path.stem))
 
 
 def is_set_aside(path: Path) -> bool:
@@ -203,12 +219,18 @@ def is_set_aside(path: Path) -> bool:
 def is_stub(source: str) -> bool:
     """Whether every function of a cell only raises NotImplementedError, or has a loop that does nothing else, as the
     untouched stub does: of a kernel, all but the body of its loop is given."""
-    try:
-        functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
-    except (SyntaxError, ValueError, RecursionError):
-        return False
+    functions = [node for node in parsed(source).body if isinstance(node, ast.FunctionDef)]
     blocks = [[f, *(node for node in f.body if isinstance(node, ast.For))] for f in functions]
     return bool(blocks) and all(any(only_raises(block.body) for block in around) for around in blocks)
+
+
+def parsed(source: str) -> ast.Module:
+    """The tree of a cell, empty where there is none: Python cannot parse it, or it is longer than anybody types, and
+    then what it costs to parse is not for the judge's own process to pay."""
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        if len(source) <= MOST_TYPED:
+            return ast.parse(source)
+    return ast.Module([], [])
 
 
 def only_raises(body: list[ast.stmt]) -> bool:

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import difflib
+import json
 import os
 import sys
 import threading
@@ -24,6 +25,7 @@ from ledger.judge.collect import (
     from_source,
     notebooks_under,
     read_notebook,
+    real,
     show_path,
 )
 from ledger.judge.errors import StateError, Unreadable, UsageError
@@ -133,7 +135,7 @@ def with_progress(
 
 def is_learners(answer: Submission, root: Path) -> bool:
     """Whether an answer is the learner's own: it lies in practice/, or nothing of it is there."""
-    return answer.path is None or answer.path.resolve().is_relative_to((root / "practice").resolve())
+    return answer.path is None or real(answer.path).is_relative_to(real(root / "practice"))
 
 
 def find_cuda(answers: list[Submission], options: argparse.Namespace) -> str:
@@ -238,7 +240,7 @@ def select(options: argparse.Namespace, root: Path | None) -> list[Submission]:
 def warn_unreadable(unreadable: list[Unreadable]) -> None:
     """One line for each file that is no notebook; the others are graded all the same."""
     for error in unreadable:
-        print(f"judge: {error}", file=sys.stderr)
+        complain(error, FAILED)
 
 
 def from_path(target: str, everything: dict[str, Exercise]) -> list[Submission] | None:
@@ -299,6 +301,18 @@ def check_json_path(path: str | None) -> None:
         raise UsageError(f"--json wants a file, not the folder {path or '.'}")
     if not Path(path).parent.is_dir():
         raise UsageError(f"--json: the folder {Path(path).parent} is not there")
+    if Path(path).is_file() and not is_result(Path(path)):
+        raise UsageError(f"--json: {path} is there and is no result of the judge: choose another name")
+
+
+def is_result(path: Path) -> bool:
+    """Whether a file is empty or a machine-readable result, and so may be written over."""
+    try:
+        data = path.read_bytes()
+        held = json.loads(data) if data else {"exercises": []}
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(held, dict) and isinstance(held.get("exercises"), list)
 
 
 def write_json(path: str, text: str) -> None:
@@ -360,13 +374,15 @@ def need_root(root: Path | None) -> Path:
 def run_list(options: argparse.Namespace, root: Path | None) -> int:
     """Every exercise with its title, minutes, points and state."""
     style = report.Style(report.use_colour(sys.stdout))
-    state = entries_of(root)
-    everything = exercises.registry()
+    everything, verdicts = exercises.registry(), {}
+    if root:
+        entries, pool = entries_of(root), notebooks_under(root / "practice")
+        verdicts = {id: ladder.kept_result(collect(e, *pool), entries).verdict for id, e in everything.items()}
     width = max(map(len, everything))
     for chapter in dict.fromkeys(exercise.chapter for exercise in everything.values()):
         print(report.chapter_line(chapter, style))
         for exercise in (e for e in everything.values() if e.chapter == chapter):
-            verdict = state.get(exercise.id, {}).get("verdict", "todo")
+            verdict = verdicts.get(exercise.id, "todo")
             mark = "✓" if verdict == "passed" else "·" if verdict in ("todo", "missing") else "✗"
             stars = "*" * exercise.difficulty
             print(
@@ -417,10 +433,11 @@ def run_solution(options: argparse.Namespace, root: Path | None) -> int:
     if not passed and not options.reveal:
         says = f"hint {exercise.id} helps on; solution {exercise.id} --reveal shows it, and the ladder marks that"
         return complain(f"{exercise.id} has not passed yet: judge.py {says}", FAILED)
-    print(onward.solution_of(exercise, root))
+    shown = onward.solution_of(exercise, root)
     if not passed:
         with changing(root) as progress:
             progress.reveal(exercise.id)
+    print(shown)
     return PASSED
 
 

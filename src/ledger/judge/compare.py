@@ -122,7 +122,7 @@ def mapping_difference(got: Any, want: Mapping, place: str) -> Difference | None
     if not isinstance(got, Mapping):
         return Difference(f"{place or 'the result'} is {kind_of(got)}; wanted {kind_of(want)}")
     if set(got) != set(want):
-        return Difference(f"{place or 'the result'} has the keys {sorted(got)}; wanted {sorted(want)}")
+        return Difference(f"{place or 'the result'} has the keys {keys_of(got)}; wanted {keys_of(want)}")
     parts = (difference(got[key], want[key], f"{place or 'result'}[{key!r}]") for key in want)
     return next((part for part in parts if part), None)
 
@@ -162,7 +162,7 @@ def kind_of(value: Any) -> str:
     if isinstance(value, tuple | list):
         return f"a {type(value).__name__} of {len(value)} parts"
     if isinstance(value, Mapping):
-        return f"a mapping with the keys {sorted(value)}"
+        return f"a mapping with the keys {keys_of(value)}"
     words = {"int": "an int", "float": "a float", "bool": "a bool", "str": "a string", "NoneType": "None"}
     name = type(value).__name__
     return words.get(name, f"a {name}")
@@ -181,4 +181,13 @@ def show(value: Any, beside: Any = None) -> str:
         other = float(beside) if isinstance(beside, float | np.floating) else None
         digits = next((d for d in range(6, 17) if other is None or f"{value:.{d}g}" != f"{other:.{d}g}"), 17)
         return f"{value:.{digits}g}"
-    return repr(value)[:80]
+    try:
+        return repr(value)[:80]
+    except ValueError:  # a number within it has more digits than Python writes
+        return kind_of(value)
+
+
+def keys_of(mapping: Mapping) -> str:
+    """The keys of a mapping, whatever they are, in the order of their texts; cut short where they are many."""
+    shown = ", ".join(sorted(show(key) for key in mapping))
+    return f"[{shown}]" if len(shown) <= 300 else f"[{shown[:300]} …]"

@@ -11,7 +11,7 @@ import numpy as np
 from ledger.count import Counts, find_array, was_counted
 from ledger.exercises import Budget, Case, Exercise
 from ledger.judge.compare import Difference, difference, show
-from ledger.judge.mistakes import Wrong, recognise
+from ledger.judge.mistakes import Wrong, recognise_each
 from ledger.judge.outcome import Call, Outcome
 from ledger.judge.verdicts import CaseResult, ExerciseResult
 from ledger.models import Model
@@ -57,7 +57,8 @@ def counted_case(exercise: Exercise) -> Case | None:
 def grade_case(exercise: Exercise, case: Case, seed: int, call: Call, outcome: Outcome) -> CaseResult | Wrong:
     """The verdict of one case with the message that a learner reads; a wrong value is kept, to be seen with others."""
     rows = head(exercise, case, seed, call)
-    if case.raises is not None and outcome.kind in ("returned", "raised") and outcome.error != "NotImplementedError":
+    unwritten = outcome.kind == "raised" and outcome.error == "NotImplementedError"
+    if case.raises is not None and outcome.kind in ("returned", "raised") and not unwritten:
         return refused(case, outcome, rows)
     if outcome.kind != "returned":
         return stopped(exercise, case, outcome, rows)
@@ -262,11 +263,12 @@ def grade(exercise: Exercise, seed: int, calls: list[Call], outcomes: list[Outco
             for (case, call, outcome), result in zip(met, cases, strict=True)
             if isinstance(result, CaseResult) and result.verdict == "passed" and case.raises is None
         ]
-        mistake = recognise(exercise, [case for case in cases if isinstance(case, Wrong)], rights)
+        wrongs = [case for case in cases if isinstance(case, Wrong)]
+        mistakes = iter(recognise_each(exercise, wrongs, rights))
     for i, (case, call, outcome) in enumerate(met):
         if isinstance(cases[i], Wrong):
             rows = head(exercise, case, seed, call)
-            cases[i] = wrong_case(exercise, rows, case, outcome, cases[i], mistake)
+            cases[i] = wrong_case(exercise, rows, case, outcome, cases[i], next(mistakes))
     if not all(case.verdict == "todo" for case in cases):
         cases = [unfinished(case) if case.verdict == "todo" else case for case in cases]
     passed = sum(case.verdict == "passed" for case in cases)

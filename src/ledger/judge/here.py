@@ -74,7 +74,7 @@ class Here:
     layers: tuple[str, ...] = ()
 
     def __init__(self):
-        self.ending: set[Cell] = set()  # as a Runner's; nothing ends this process
+        self.ending: set[tuple[Cell, ...]] = set()  # as a Runner's; nothing ends this process
 
     def run(self, job: Job) -> Run:
         """Load the cells of ``job`` in a namespace of their own and run its calls."""

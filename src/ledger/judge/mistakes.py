@@ -5,14 +5,17 @@ the case. Then come transformations of the expected value that any exercise can 
 explains every wrong value that it could have made: at square sizes several may fit, and other cases tell them apart.
 """
 
-from collections.abc import Iterator
-from itertools import combinations
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ledger.exercises import Exercise, Mistake
-from ledger.judge.compare import DTYPE_RULE, TOLERANCE, difference, show
+from ledger.judge.compare import difference
+from ledger.judge.transformations import LIBRARY, NOT_SO, Fit, Part, Transformation
+
+#: The bits that chance must have to guess before a transformation is named: one in 65,536.
+ENOUGH = 16
 
 
 class Wrong(NamedTuple):
@@ -24,14 +27,25 @@ class Wrong(NamedTuple):
 
 
 def recognise(exercise: Exercise, wrongs: list[Wrong], rights: list[Wrong] = ()) -> Mistake | None:
-    """The known mistake that explains all of ``wrongs``, or None. One of the exercise's own must also give the right
-    values of ``rights``, the cases that passed: where there are few values to return, chance makes many agree."""
-    if not wrongs:
-        return None
+    """The known mistake that explains all of ``wrongs``, or None."""
+    return next(iter(recognise_each(exercise, wrongs, rights)), None)
+
+
+def recognise_each(exercise: Exercise, wrongs: list[Wrong], rights: list[Wrong] = ()) -> list[Mistake | None]:
+    """The known mistake that explains all of ``wrongs``, once for each of them and in its words; or None for each. One
+    of the exercise's own must also give the right values of ``rights``, the cases that passed: where there are few
+    values to return, chance makes many agree."""
     own = (mistake for mistake in exercise.mistakes if explains(mistake, wrongs) and allows(mistake, rights))
-    found = [dict(reversed([(name, says) for name, says, value in common(w) if agrees(w.got, value)])) for w in wrongs]
-    shared = (Mistake(name, says, None) for name, says in reversed(found[0].items()) if all(name in f for f in found))
-    return next(own, None) or next(shared, None)
+    found = next(own, None)
+    if found or not wrongs:
+        return [found] * len(wrongs)
+    whole = [[Part(*wrong, told(wrong, exercise.returns))] for wrong in wrongs]
+    apart = [list(parts(wrong, exercise.returns)) for wrong in wrongs]
+    for one in LIBRARY:
+        says = sentences(one, whole if one.whole else apart)
+        if says:
+            return [Mistake(one.name, sentence, None) for sentence in says]
+    return [None] * len(wrongs)
 
 
 def explains(mistake: Mistake, wrongs: list[Wrong]) -> bool:
@@ -60,6 +74,64 @@ def allows(mistake: Mistake, rights: list[Wrong]) -> bool:
     return True
 
 
+def told(wrong: Wrong, names: tuple[str, ...]) -> str:
+    """The line that says where a value parts from the wanted one."""
+    found = difference(wrong.got, wrong.want, names=names)
+    return found.message if found else ""
+
+
+def parts(wrong: Wrong, names: tuple[str, ...] = (), place: str = "") -> Iterator[Part]:
+    """The wrong numbers and arrays of a wrong value, as far as it has the parts that were wanted."""
+    args, got, want = wrong
+    found = difference(got, want, place, names)
+    if found is None:
+        return
+    inner = []
+    if isinstance(want, tuple | list) and isinstance(got, tuple | list) and len(got) == len(want):
+        names = names or [f"{place or 'result'}[{i}]" for i in range(len(want))]
+        inner = zip(got, want, names, strict=True)
+    elif isinstance(want, Mapping) and isinstance(got, Mapping) and set(got) == set(want):
+        inner = [(got[key], want[key], f"{place or 'result'}[{key!r}]") for key in want]
+    else:
+        if isinstance(got, np.generic | np.ndarray) and got.ndim == 0:
+            got = np.asarray(got) if isinstance(want, np.ndarray) else got.item()
+        yield Part(args, got, want, found.message)
+    for g, w, name in inner:
+        yield from parts(Wrong(args, g, w), place=name)
+
+
+def sentences(one: Transformation, wrongs: list[list[Part]]) -> list[str]:
+    """What a transformation says of each wrong value, all of whose parts it explains; nothing where it does not explain
+    them, or where chance may have made them. A part that it cannot make, or where it cannot be told, is no matter."""
+    fits = {}
+    for i, part in sorted(((i, part) for i, inner in enumerate(wrongs) for part in inner), key=size):
+        fit = attempt(one, part)
+        if fit is None:
+            continue
+        if not agrees(fit.got, fit.value):
+            return []
+        fits.setdefault(i, []).append(fit)
+    all_fits = [fit for inner in fits.values() for fit in inner]
+    lengths = {fit.length for fit in all_fits}
+    if sum(fit.bits for fit in all_fits) < ENOUGH or (len(lengths) == 1 and None not in lengths):
+        return []
+    first = fits[min(fits)]
+    return [fits.get(i, first)[0].says for i in range(len(wrongs))]
+
+
+def attempt(one: Transformation, part: Part) -> Fit | None:
+    """What a transformation claims of a part; nothing where it cannot be computed."""
+    try:
+        return one.fit(part) if one.takes(part) else NOT_SO
+    except Exception:  # whatever an answer returned, its mistake is only not known
+        return NOT_SO
+
+
+def size(placed: tuple[int, Part]) -> int:
+    """How many elements a part was to have: what a small one rules out need not be tried on a large one."""
+    return getattr(placed[1].want, "size", 1)
+
+
 def agrees(got: Any, value: Any) -> bool:
     """Whether ``got`` is ``value`` but for rounding; a mistake keeps the dtype that it was made in."""
     if is_real(got) and is_real(value):
@@ -70,61 +142,3 @@ def agrees(got: Any, value: Any) -> bool:
 def is_real(value: Any) -> bool:
     """Whether a value is an array of real floating numbers."""
     return isinstance(value, np.ndarray) and value.dtype.kind == "f"
-
-
-def common(wrong: Wrong) -> Iterator[tuple[str, str, Any]]:
-    """Transformations of the expected value, or of its parts: (name, sentence, value)."""
-    _, got, want = wrong
-    if is_real(got) and is_real(want):
-        yield from common_arrays(got, want)
-    elif isinstance(got, int | float) and isinstance(want, int | float) and not isinstance(got, bool):
-        yield from common_numbers(got, want)
-    elif isinstance(got, tuple | list) and isinstance(want, tuple) and len(got) == len(want) > 1:
-        yield "wrong order", "these are the right parts in another order", type(want)(reversed(want))
-
-
-def common_arrays(got: np.ndarray, want: np.ndarray) -> Iterator[tuple[str, str, Any]]:
-    """What may have become of a right array."""
-    for a, b in combinations(range(want.ndim), 2):
-        swapped = np.swapaxes(want, a, b)
-        if swapped.shape == got.shape:
-            yield "transposed", f"this is the right result with axes {a} and {b} swapped", swapped
-    if got.shape != want.shape:
-        return
-    if got.dtype != want.dtype:
-        says = f"the values are right; the result must be {want.dtype}, {DTYPE_RULE}"
-        yield "another dtype", says, want
-    masked = np.isneginf(got) & np.isfinite(want)
-    if masked.any() and not masked.all():
-        says = "the scores are right where they are finite; no mask is asked for: every new token sees every cached one"
-        yield "masked", says, np.where(masked, -np.inf, want)
-    if want.dtype == np.float64 and lost_digits(got, want):
-        yield "float32 on the way", "right to the digits of float32 only: a step in between lost the others", got
-    factor = constant_factor(got, want)
-    if factor is not None:
-        yield "constant factor", f"every element is {show(factor)} times the expected one", want * factor
-
-
-def lost_digits(got: np.ndarray, want: np.ndarray) -> bool:
-    """Whether two float64 arrays agree as float32 arrays would."""
-    scale = np.max(np.abs(want[np.isfinite(want)]), initial=0.0)
-    return bool(np.all(np.abs(got - want) <= TOLERANCE["float32"] * (scale + np.abs(want))))
-
-
-def common_numbers(got: float, want: float) -> Iterator[tuple[str, str, Any]]:
-    """What may have become of a right number; a count may have been taken for FLOPs."""
-    counted = isinstance(want, int)
-    double = "FLOPs, two a multiply-add, where multiply-adds are asked" if counted else "a term counted twice"
-    half = "multiply-adds where FLOPs are asked" if counted else "a term that is missing"
-    for factor, says in ((2, f"twice the expected value: {double}"), (0.5, f"half the expected value: {half}")):
-        yield "constant factor", f"this is {says}", type(got)(want * factor) if np.isfinite(want) else None
-    if got and want and np.isfinite(want):
-        yield "upside down", "this is one over the expected value", 1 / want
-
-
-def constant_factor(got: np.ndarray, want: np.ndarray) -> float | None:
-    """The one factor between two arrays of a shape, from the largest element; None where there is none to tell."""
-    if want.size < 2 or not np.isfinite(got).all():
-        return None
-    at = np.unravel_index(np.argmax(np.abs(want)), want.shape)
-    return float(got[at] / want[at]) if want[at] and got[at] else None

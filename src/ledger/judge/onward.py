@@ -3,48 +3,51 @@
 import re
 import urllib.parse
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ledger import exercises
 from ledger.exercises import Exercise
 from ledger.judge.cli import FAILED, PASSED, complain
-from ledger.judge.collect import collect, notebooks_under, show_path
+from ledger.judge.collect import Submission, collect, notebooks_under, real, show_path
 from ledger.judge.errors import UsageError
-from ledger.judge.session import what_lacks
+from ledger.judge.ladder import kept_result
+from ledger.judge.session import untouched
+from ledger.judge.verdicts import ExerciseResult
 
+ALL_PASSED = "Every exercise that can run here has passed."
 _MARKER = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION\n?", re.MULTILINE)
 
 
-def next_exercise(entries: Mapping[str, Mapping]) -> Exercise | None:
-    """The first exercise of the course that has not passed and can run here; None where there is none."""
-    everything = exercises.registry().values()
-    ahead = (e for e in everything if entries.get(e.id, {}).get("verdict") != "passed" and not what_lacks(e))
-    return next(ahead, None)
+def next_answer(results: Iterable[ExerciseResult]) -> Exercise | None:
+    """The first exercise of ``results`` that has neither passed nor is skipped; None where there is none."""
+    ahead = (result.id for result in results if result.verdict not in ("passed", "skipped"))
+    return next((exercises.get(id) for id in ahead), None)
 
 
-def next_lines(exercise: Exercise, root: Path, entries: Mapping[str, Mapping]) -> list[str]:
-    """The exercise in a few lines: what it is, how long it takes, and where it waits."""
-    answer = collect(exercise, *notebooks_under(root / "practice"))
-    tried = entries.get(exercise.id, {}).get("verdict") not in (None, "todo", "missing")
+def next_lines(exercise: Exercise, answer: Submission, entries: Mapping[str, Mapping]) -> list[str]:
+    """The exercise in a few lines: what it is, how long it takes, and where its answer waits."""
     seen, last = entries.get(exercise.id, {}).get("hints", 0), len(exercise.hints)
+    begun = "Next" if untouched(answer) or answer.problem else "Go on with"
     return [
-        f"{'Go on with' if tried else 'Next'}: {exercise.id} (about {exercise.minutes} min): {exercise.title}",
+        f"{begun}: {exercise.id} (about {exercise.minutes} min): {exercise.title}",
         f"It waits in {answer.where}." if answer.where else f"{answer.problem}: python judge.py reset {exercise.id}",
-        f"Hints read: {seen} of {last} (python judge.py hint {exercise.id})",
+        f"Hints read: {min(seen, last)} of {last} (python judge.py hint {exercise.id})",
     ]
 
 
 def show_next(root: Path, entries: Mapping[str, Mapping], open_it: bool) -> int:
     """Print the next exercise; with ``open_it`` also open it in the JupyterLab that serves the course."""
-    exercise = next_exercise(entries)
+    pool = notebooks_under(root / "practice")
+    answers = {id: collect(exercise, *pool) for id, exercise in exercises.registry().items()}
+    exercise = next_answer(kept_result(answer, entries) for answer in answers.values())
     if exercise is None:
-        print("Every exercise that can run here has passed.")
+        print(ALL_PASSED)
         return PASSED
-    print(*next_lines(exercise, root, entries), sep="\n")
+    answer = answers[exercise.id]
+    print(*next_lines(exercise, answer, entries), sep="\n")
     if not open_it:
         return PASSED
-    answer = collect(exercise, *notebooks_under(root / "practice"))
     if answer.path is None:
         return complain(answer.problem, FAILED)
     address = address_in_lab(answer.path, exercise.id)
@@ -61,9 +64,9 @@ def address_in_lab(notebook: Path, id: str) -> str | None:
     except ImportError:
         return None
     for server in list_running_servers():
-        place = Path(server.get("root_dir", "")).resolve()
-        if notebook.resolve().is_relative_to(place):
-            path = urllib.parse.quote(notebook.resolve().relative_to(place).as_posix())
+        place = real(Path(server.get("root_dir", "")))
+        if real(notebook).is_relative_to(place):
+            path = urllib.parse.quote(real(notebook).relative_to(place).as_posix())
             token = f"?token={server['token']}" if server.get("token") else ""
             return f"{server['url']}lab/tree/{path}{token}#cell-id={id}-statement"
     return None

@@ -16,7 +16,7 @@ from ledger.judge.verdicts import ExerciseResult
 def write_whole(path: Path, data: bytes) -> None:
     """Replace ``path`` by ``data`` in one step, so that a reader sees the old file or the new one. The mode stays, and
     a link still leads to the file."""
-    path = path.resolve()
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -30,6 +30,10 @@ def write_whole(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(name)
         raise
+
+
+#: Hints that an exercise may have.
+MOST_HINTS = 9
 
 
 @contextlib.contextmanager
@@ -121,7 +125,7 @@ def checked(entry: dict) -> dict:
     """An exercise's entry with what this version knows of it, in the right types; the rest is kept as it is."""
     kinds = {"verdict": str, "points": int | float, "passed": bool, "hints": int, "digest": str, "revealed": bool}
     kept = {key: value for key, value in entry.items() if key not in kinds or isinstance(value, kinds[key])}
-    return kept | ({"hints": max(0, kept["hints"])} if "hints" in kept else {})
+    return kept | ({"hints": min(max(0, int(kept["hints"])), MOST_HINTS)} if "hints" in kept else {})
 
 
 def stamp() -> str:

@@ -92,4 +92,4 @@ def check_place(notebook: dict, id: str) -> int:
 
 def source_of(cell: dict) -> str:
     """The text of a cell that ``code_cell`` has read."""
-    return "".join(cell.get("source", ""))
+    return code_cell(0, cell).source

@@ -81,8 +81,8 @@ class Runner:
         if isolation not in ("auto", "require"):
             raise ValueError("isolation is auto or require")
         self.isolation_wanted = isolation
-        #: Cells that have ended a process while they ran above an answer.
-        self.ending: set[Cell] = set()
+        #: Cells above an answer the last of which has ended the process.
+        self.ending: set[tuple[Cell, ...]] = set()
         self.servers = servers or Servers(**how)
         self._isolation: Isolation | None = None
         self._isolation_lock = threading.Lock()
@@ -137,12 +137,12 @@ class Runner:
 
 def modules_of(job: Job) -> tuple[str, ...]:
     """Which of the preloaded modules the cells of ``job`` import, its arguments are of or its launcher needs."""
-    lines = [line.partition("#")[0] for cell in job.cells for line in cell.source.splitlines()]
-    words = [set(re.findall(r"\w+", line)) for line in lines]
-    imported = set().union(*(found for found in words if found & {"import", "from"}))
+    text = "\n".join(cell.source for cell in job.cells)
+    # At most once a line: what is tried from every import on takes hours on a long line of them.
+    imports = "\n".join(re.findall(r"^[^\n#]*?\b(?:import|from)\b([^\n#]*)", text, re.MULTILINE))
     torch = sys.modules.get("torch")
     tensors = torch and any(isinstance(value, torch.Tensor) for call in job.calls for value in call.args.values())
-    named = (name for name in PRELOADED if name in imported)
+    named = (name for name in PRELOADED if re.search(rf"\b{name}\b", imports))
     return (*named, *job.needs, *(["torch"] if tensors else []))
 
 

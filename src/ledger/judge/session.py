@@ -5,13 +5,12 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 
 from ledger.browser import IN_BROWSER
 from ledger.exercises import Exercise
-from ledger.judge.collect import Submission, is_stub
+from ledger.judge.collect import Submission, is_stub, parsed
 from ledger.judge.grade import calls_of, grade
 from ledger.judge.here import Here
 from ledger.judge.outcome import Call, Cell, Job, Outcome, Run
@@ -62,23 +61,28 @@ def grade_one(submission: Submission, runner: Runner | Here, seed: int) -> Exerc
 
 def run_answer(job: Job, runner: Runner | Here) -> Run:
     """Run a job; where a cell above the answer ends the process, without that cell: an endless loop or an exit in one
-    answer must not cost the answers below it. A cell that did so once is left out of later jobs from the start."""
+    answer must not cost the answers below it. A cell that did so once, after the same cells, is left out of later jobs
+    from the start."""
     for _ in range(LEFT_OUT):
-        job, left_out = without(runner.ending, job)
-        run = runner.run(job)
+        tried, left_out = without(runner.ending, job)
+        run = runner.run(tried)
         if run.ended_in is None:
             break
-        runner.ending.add(job.cells[run.ended_in])
+        runner.ending.add(tried.cells[: run.ended_in + 1])
     run.left_out = left_out
     run.notes = [*left_out, *run.notes]
     return run
 
 
-def without(ending: set[Cell], job: Job) -> tuple[Job, list[str]]:
+def without(ending: set[tuple[Cell, ...]], job: Job) -> tuple[Job, list[str]]:
     """A job without the cells above the answer that are known to end its process, and a note on each."""
     *above, answer = job.cells
-    kept = [cell for cell in above if cell not in ending]
-    notes = [f"{c.file}, above the answer, ended the process and was left out" for c in above if c in ending]
+    kept, notes = (), []
+    for cell in above:
+        if (*kept, cell) in ending:
+            notes.append(f"{cell.file}, above the answer, ended the process and was left out")
+        else:
+            kept += (cell,)
     return replace(job, cells=(*kept, answer)), notes
 
 
@@ -87,7 +91,7 @@ def untouched(submission: Submission) -> bool:
     if submission.problem or not submission.cells:
         return False
     source = submission.cells[-1].source
-    return is_stub(source) and all(isinstance(node, ast.FunctionDef) for node in ast.parse(source).body)
+    return is_stub(source) and all(isinstance(node, ast.FunctionDef) for node in parsed(source).body)
 
 
 def job_of(submission: Submission, calls: list[Call]) -> Job:
@@ -121,11 +125,10 @@ def installed(name: str) -> bool:
 def notes_on(submission: Submission, run: Run, call: Call) -> list[str]:
     """What the answer's text and output say about why it failed."""
     notes, wanted = [], list(call.args)
-    with suppress(SyntaxError, ValueError):
-        functions = (n for n in ast.walk(ast.parse(submission.cells[-1].source)) if isinstance(n, ast.FunctionDef))
-        found = [[arg.arg for arg in f.args.args] for f in functions if f.name == submission.exercise.id]
-        if not submission.exercise.launcher and found and found[-1] != wanted and sorted(found[-1]) == sorted(wanted):
-            notes.append(f"your parameters are ({', '.join(found[-1])}); the exercise has ({', '.join(wanted)})")
+    functions = (n for n in ast.walk(parsed(submission.cells[-1].source)) if isinstance(n, ast.FunctionDef))
+    found = [[arg.arg for arg in f.args.args] for f in functions if f.name == submission.exercise.id]
+    if not submission.exercise.launcher and found and found[-1] != wanted and sorted(found[-1]) == sorted(wanted):
+        notes.append(f"your parameters are ({', '.join(found[-1])}); the exercise has ({', '.join(wanted)})")
     if run.output.strip() and any(o.kind == "returned" and o.value is None for o in run.outcomes):
         notes.append("your function prints something and returns None: return the result")
     return notes

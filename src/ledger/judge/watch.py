@@ -6,6 +6,7 @@ line of input begins with it.
 """
 
 import contextlib
+import os
 import select
 import sys
 import time
@@ -16,7 +17,7 @@ from typing import TextIO
 from ledger import exercises
 from ledger.judge import ladder, onward, report
 from ledger.judge.cli import PASSED
-from ledger.judge.collect import Submission, collect, find_notebooks, notebooks_under
+from ledger.judge.collect import Submission, collect, find_notebooks, notebooks_under, show_path
 from ledger.judge.errors import StateError
 from ledger.judge.grade import fresh_seed
 from ledger.judge.progress import Progress
@@ -79,6 +80,8 @@ class Watcher:
         if any(answer.broken for answer in answers.values()):
             time.sleep(LOOK)  # half a notebook, it may be: the other half comes
             stamps, answers = self.stamps_now(), self.answers_now()
+        for path in self.stamps.keys() - stamps.keys():
+            self.say("", f"{show_path(path)} is gone")
         before, self.stamps, self.answers = self.answers, stamps, answers
         changed = changed_between(before, answers)
         if changed:
@@ -88,10 +91,13 @@ class Watcher:
     def grade(self, answers: list[Submission]) -> list[ExerciseResult]:
         """Grade ``answers``, show each in full, and keep how far the learner is."""
         seed, results = fresh_seed(), []
+        self.runner.ending.clear()
         for result in grade_all(answers, self.runner, seed):
             results.append(result)
             if result.verdict == "passed":
                 self.say("", *report.success_text(result, self.style))
+            elif not result.where:
+                self.say("", f"{result.message}: save it again; judge.py reset {result.id} makes a new one")
             else:
                 self.say("", *report.failure_text(result, self.style))
         self.keep(answers, results)
@@ -124,14 +130,14 @@ class Watcher:
 
     def show_next(self) -> None:
         """Name the exercise that comes next."""
-        entries = self.entries()
-        ahead = onward.next_exercise(entries)
-        self.say("", *(onward.next_lines(ahead, self.root, entries) if ahead else ["Everything here has passed."]))
+        ahead = onward.next_answer(self.results_known())
+        told = onward.next_lines(ahead, self.answers[ahead.id], self.entries()) if ahead else [onward.ALL_PASSED]
+        self.say("", *told)
 
     def show_hint(self) -> None:
         """The next hint of the exercise that comes next; it is remembered."""
         entries = self.entries()
-        ahead = onward.next_exercise(entries)
+        ahead = onward.next_answer(self.results_known())
         if ahead is None:
             return
         level = min(entries.get(ahead.id, {}).get("hints", 0) + 1, len(ahead.hints))
@@ -167,7 +173,7 @@ class Watcher:
 def changed_between(before: dict[str, Submission], now: dict[str, Submission]) -> list[Submission]:
     """The answers whose own text a save has changed; where only cells above answers have, the answers below them that
     are written. A notebook that cannot be read is told by one of its answers."""
-    broken = [answer for id, answer in now.items() if answer.broken and not before[id].broken]
+    broken = [answer for id, answer in now.items() if answer.broken and answer.problem != before[id].problem]
     own = [a for id, a in now.items() if not a.problem and text_of(a) != text_of(before[id]) and not untouched(a)]
     around = [a for id, a in now.items() if not a.problem and a.cells != before[id].cells and not untouched(a)]
     return broken[:1] + (own or around)
@@ -181,7 +187,7 @@ def text_of(answer: Submission) -> str:
 @contextlib.contextmanager
 def one_key(stream: TextIO) -> Iterator[Callable[[float], str]]:
     """A function that waits for at most some seconds and returns the key that was pressed, an empty text where none
-    was, and ``q`` once the input has ended. A terminal is read key by key meanwhile."""
+    was, and ``q`` once the input has ended. A terminal is read key by key meanwhile, and put back at the end."""
     if not stream.isatty():
         yield lambda seconds: read_line(stream, seconds)
         return
@@ -192,9 +198,21 @@ def one_key(stream: TextIO) -> Iterator[Callable[[float], str]]:
     before = termios.tcgetattr(fd)
     try:
         tty.setcbreak(fd)
-        yield lambda seconds: (stream.read(1) or "q") if ready(stream, seconds) else ""
+        yield lambda seconds: read_key(fd, seconds)
     finally:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+def read_key(fd: int, seconds: float) -> str:
+    """One key of a terminal: a letter in lower case. Arrows and the like, several bytes at once, are none."""
+    if not ready(fd, seconds):
+        return ""
+    byte = os.read(fd, 1)
+    if byte == b"\x1b":
+        while ready(fd, 0):
+            os.read(fd, 1)
+        return ""
+    return "q" if byte in (b"", b"\x04") else byte.decode("utf-8", "replace").lower()
 
 
 def read_line(stream: TextIO, seconds: float) -> str:
@@ -202,9 +220,9 @@ def read_line(stream: TextIO, seconds: float) -> str:
     if not ready(stream, seconds):
         return ""
     line = stream.readline()
-    return line.strip()[:1] if line else "q"
+    return line.strip()[:1].lower() if line else "q"
 
 
-def ready(stream: TextIO, seconds: float) -> bool:
+def ready(stream: TextIO | int, seconds: float) -> bool:
     """Whether something can be read within some seconds."""
     return bool(select.select([stream], [], [], seconds)[0])

@@ -31,7 +31,8 @@ _MAX_CHARS = {"answer": 300_000, "judge": 60_000_000}
 _NUMBER_CHARS = 26
 _MAX_DEPTH = 24
 _MAX_INT_BITS = 1 << 18
-_MAX_DIMS = 32
+_MAX_DIMS = 64
+_MAX_NBYTES = (1 << 63) - 1
 _DTYPE = re.compile(r"[<>|=]?(b1|i[1248]|u[1248]|f2|f4|f8|f16|c8|c16|c32)")
 _RECORDS = {
     "Model": "ledger.models",
@@ -477,6 +478,8 @@ def _leaf_spec(dtype: str, shape: list, nbytes: int) -> tuple[np.dtype, tuple[in
     dims = tuple(_index(size) for size in _checked(shape, list))
     if len(dims) > _MAX_DIMS or math.prod(dims) * made.itemsize != _index(nbytes):
         raise WireError("a leaf whose shape and bytes do not agree")
+    if nbytes > _MAX_NBYTES:
+        raise WireError("a leaf that no memory can hold")
     return made, dims, nbytes
 
 

@@ -12,14 +12,13 @@ from ledger import exercises
 from ledger.judge.classroom import pool, report
 from ledger.judge.classroom.similar import similar
 from ledger.judge.classroom.store import Store
-from ledger.judge.classroom.work import Row, Work, answers_of, lost, students_in
+from ledger.judge.classroom.work import Answer, Row, Work, answers_of, students_in, surroundings
 from ledger.judge.cli import FAILED, FAULT, PASSED, complain
-from ledger.judge.collect import show_path
+from ledger.judge.collect import real, show_path
 from ledger.judge.errors import StateError, UsageError
 from ledger.judge.grade import fresh_seed
 from ledger.judge.progress import write_whole
 from ledger.judge.run import Runner
-from ledger.judge.version import course_digest
 
 #: Students, or stumbles, that a line names.
 NAMED = 5
@@ -27,10 +26,11 @@ NAMED = 5
 
 def run_class(options: argparse.Namespace, ids: list[str], root: Path | None) -> int:
     """Grade the class in ``options.folder`` on the exercises ``ids``, or on all that anybody handed in."""
-    folder, out = options.folder, options.out or options.folder.parent / f"{options.folder.resolve().name}-graded"
+    folder = real(options.folder)
+    out = options.out or folder.with_name(f"{folder.name}-graded")
     if not folder.is_dir():
         raise UsageError(f"{show_path(folder)} is no folder: name one that holds a folder for each student")
-    if out.resolve().is_relative_to(folder.resolve()):
+    if real(out).is_relative_to(folder):
         raise UsageError("--out lies among the submissions: name a folder outside of them")
     if options.workers is not None and options.workers < 1:
         raise UsageError("--workers wants a number from 1 up")
@@ -46,6 +46,7 @@ def run_class(options: argparse.Namespace, ids: list[str], root: Path | None) ->
     with Store(out / "results.sqlite") as store:
         graded = Class(store, options, ids or list(exercises.registry()), root)
         graded.grade(students)
+        remarks += graded.remarks
         kept = list(store.rows())
     wanted = ids or graded.handed_in
     rows = [row for row in kept if row.student in students and row.exercise in wanted]
@@ -67,9 +68,13 @@ class Class:
         self.store, self.options, self.ids, self.root = store, options, ids, root
         if options.seed is not None:
             store.keep("seed", str(options.seed))
-        self.seed = int(store.setting("seed", str(fresh_seed())))
+        kept = store.setting("seed", str(fresh_seed()))
+        if not kept.isdecimal():
+            raise StateError(f"{store.path} holds no seed but {kept[:20]!r}: set one with --seed N")
+        self.seed = int(kept)
         self.known = {} if options.again else store.digests()
         self.handed_in: set[str] = set()
+        self.remarks: list[str] = []
         self.new = self.unchanged = 0
 
     def grade(self, students: dict[str, Path]) -> None:
@@ -79,7 +84,7 @@ class Class:
         if self.options.scheduler:
             results = pool.grade_on_cluster(works, self.options.scheduler)
         else:
-            hidden = [path for path in (self.options.folder, self.root) if path]
+            hidden = [path for path in (real(self.options.folder), self.root) if path]
             results = pool.grade_here(works, self.options.workers or pool.processors(), hidden)
         with contextlib.closing(results):
             for rows in results:
@@ -92,17 +97,19 @@ class Class:
         """The work of each student that has something new, read when it is asked for."""
         for student, path in students.items():
             try:
-                answers = answers_of(path, self.ids, self.seed)
+                answers, remarks = answers_of(path, self.ids, self.seed)
             except Exception as error:  # a student's files are anything; those of the others are graded all the same
-                why = f"what was handed in could not be read: {type(error).__name__}: {error}"
-                self.store.write(lost(student, self.ids, why[:300]))
-                complain(f"{student}: {why[:300]}", FAULT)
-                answers = ()
+                why = f"what {student} handed in could not be read: {type(error).__name__}: {error}"[:300]
+                answers = tuple(Answer(id, "", problem=why, broken=True) for id in self.ids)
+                remarks = [why]
+            for remark in remarks:
+                complain(remark, PASSED)
+            self.remarks += remarks
             self.handed_in |= {answer.id for answer in answers if answer.handed_in}
             new = tuple(answer for answer in answers if self.known.get((student, answer.id)) != answer.digest)
             self.unchanged += sum(answer.handed_in for answer in answers if answer not in new)
             if new:
-                yield Work(student, new, self.seed, course_digest())
+                yield Work(student, new, self.seed, surroundings())
             else:
                 progress.step()
 
@@ -146,12 +153,16 @@ def duration(seconds: float) -> str:
 def write_tables(rows: list[Row], remarks: list[str], about: str, out: Path) -> None:
     """``grades.csv`` and ``report.html``, each whole or not at all."""
     written = [(row.student, row.exercise, row.source) for row in rows if row.verdict not in ("todo", "missing")]
-    page = report.to_html(rows, similar(written), remarks, about)
-    try:
-        write_whole(out / "grades.csv", report.to_csv(rows).encode())
-        write_whole(out / "report.html", page.encode("utf-8", "replace"))
-    except OSError as error:
-        raise StateError(f"the tables could not be written to {out}: {error.strerror or error}") from None
+    if sys.stderr.isatty():
+        print("  comparing answers …", end="", file=sys.stderr, flush=True)
+    pages = {"grades.csv": report.to_csv(rows), "report.html": report.to_html(rows, similar(written), remarks, about)}
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    for name, page in pages.items():
+        try:
+            write_whole(out / name, page.encode())
+        except OSError as error:
+            raise StateError(f"{out / name} could not be written: {error.strerror or error}") from None
 
 
 def closing(rows: list[Row], graded: Class, out: Path) -> list[str]:

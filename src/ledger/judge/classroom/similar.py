@@ -11,9 +11,12 @@ import keyword
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import combinations
 from typing import NamedTuple
 
+#: Characters of an answer that is compared, and pairs that are listed.
+LONGEST, MOST = 20_000, 100
 #: Tokens in a run, the students who may share a run that counts (or this part of the class), the runs that two answers
 #: must share, and the part of the smaller one's runs that they must be.
 RUN, FEW, SHARE, LEAST, ALIKE = 6, 3, 0.05, 12, 0.6
@@ -30,16 +33,19 @@ class Pair(NamedTuple):
 
 
 def similar(answers: Iterable[tuple[str, str, str]]) -> list[Pair]:
-    """The pairs among ``answers``, each a student, an exercise and the answer's text; those with most come first."""
+    """The pairs among ``answers``, each a student, an exercise and the answer's text; those with most come first, and
+    the rest is not listed."""
     by_exercise: dict[str, dict[str, set]] = defaultdict(dict)
     for student, exercise, source in answers:
-        by_exercise[exercise][student] = runs_of(source)
+        if len(source) <= LONGEST:
+            by_exercise[exercise][student] = runs_of(source)
     found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for exercise, runs in by_exercise.items():
         for pair, share in alike(runs):
             found[pair][exercise] = share
     pairs = [Pair(*pair, shares) for pair, shares in found.items()]
-    return sorted(pairs, key=lambda pair: (-len(pair.exercises), -sum(pair.exercises.values()), pair[:2]))
+    pairs.sort(key=lambda pair: (-len(pair.exercises), -sum(pair.exercises.values()), pair[:2]))
+    return pairs[:MOST]
 
 
 def alike(runs: dict[str, set]) -> Iterable[tuple[tuple[str, str], float]]:
@@ -82,19 +88,15 @@ def runs_of(source: str) -> set[tuple[str, ...]]:
 
 def plain_tokens(source: str) -> list[tuple[int, str]]:
     """The tokens of an answer without comments, layout and docstrings; as far as they go where it is no Python."""
-    try:
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
         tree = ast.parse(source)
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node, clean=False) is not None:
                 node.body = node.body[1:] or [ast.Pass()]
         source = ast.unparse(tree)
-    except (SyntaxError, ValueError, RecursionError):
-        pass
     tokens = []
-    try:
+    with suppress(tokenize.TokenError, SyntaxError):
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             if token.type not in _LAYOUT:
                 tokens.append((token.type, token.string))
-    except (tokenize.TokenError, SyntaxError, IndentationError):
-        pass
     return tokens

@@ -63,8 +63,10 @@ class Store:
         self._db.execute("INSERT OR REPLACE INTO class VALUES (?, ?)", (name, value))
 
     def digests(self) -> dict[tuple[str, str], str]:
-        """The digest of each answer that has a verdict, by student and exercise; the judge's own failures have none."""
-        rows = self._db.execute("SELECT student, exercise, digest FROM results WHERE verdict != 'judge_error'")
+        """The digest of each answer that has a verdict, by student and exercise; what the judge failed on and what the
+        machine could not run have none, and are tried again."""
+        kept = "verdict NOT IN ('judge_error', 'skipped')"
+        rows = self._db.execute(f"SELECT student, exercise, digest FROM results WHERE {kept}")
         return {(student, exercise): digest for student, exercise, digest in rows}
 
     def write(self, rows: Iterable[Row]) -> None:

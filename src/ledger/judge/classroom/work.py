@@ -1,16 +1,19 @@
 """One student's work: what of it is to grade, as plain data that can be sent anywhere, and the grading of it."""
 
+import multiprocessing
+import os
+import signal
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ledger import exercises
-from ledger.judge.collect import Submission, collect, notebooks_under, read_notebook, show_path
+from ledger.judge.collect import Submission, collect, notebooks_under, read_notebook, real, show_path
 from ledger.judge.errors import Unreadable
 from ledger.judge.outcome import Cell
 from ledger.judge.run import Runner
-from ledger.judge.session import grade_one
+from ledger.judge.session import grade_one, installed
 from ledger.judge.verdicts import ExerciseResult
 from ledger.judge.version import answer_digest, course_digest
 
@@ -30,13 +33,13 @@ class Answer:
 
     @property
     def handed_in(self) -> bool:
-        """Whether anything of it is there: a cell, or a notebook that cannot be read."""
-        return self.broken or not self.problem
+        """Whether a cell of it is there."""
+        return not self.problem
 
 
 @dataclass(frozen=True)
 class Work:
-    """Answers of one student, to be graded on the cases of ``seed`` by the course whose digest is ``course``."""
+    """Answers of one student, to be graded on the cases of ``seed`` where ``surroundings()`` is ``course``."""
 
     student: str
     answers: tuple[Answer, ...]
@@ -64,7 +67,17 @@ class Row:
 
 
 class OtherCourse(RuntimeError):
-    """The process that is to grade has another version of the course than the one that asks."""
+    """The process that is to grade has another version of the course, or other libraries, than the one that asks."""
+
+
+def surroundings() -> str:
+    """What decides a verdict beside the answer: the version of the course, and the libraries that exercises need."""
+    return "+".join([course_digest(), *(name for name in ("torch", "triton") if installed(name))])
+
+
+def storable(text: str) -> str:
+    """A text that any file can hold: half a character, which JSON allows, becomes its escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def students_in(folder: Path) -> tuple[dict[str, Path], list[str]]:
@@ -73,23 +86,31 @@ def students_in(folder: Path) -> tuple[dict[str, Path], list[str]]:
     students: dict[str, Path] = {}
     strange = []
     for path in sorted(folder.iterdir()):
-        name = path.stem if path.suffix == ".ipynb" else path.name
-        if path.name.startswith("."):
+        is_notebook = path.suffix.lower() == ".ipynb"
+        name = printable(path.stem if is_notebook else path.name)
+        if path.name.startswith(".") or path.name == "__MACOSX":
             continue
-        if not path.resolve().is_relative_to(folder.resolve()):
-            strange.append(f"{show_path(path)} is a link to what lies outside of this folder")
-        elif not path.is_dir() and not (path.is_file() and path.suffix == ".ipynb"):
+        if not real(path).is_relative_to(real(folder)) or not path.exists():
+            strange.append(f"{printable(show_path(path))} is a link that leads outside of this folder, or nowhere")
+        elif not path.is_dir() and not (path.is_file() and is_notebook):
             packed = ": unpack it into a folder of its own" if path.suffix in (".zip", ".gz", ".tar", ".7z") else ""
-            strange.append(f"{show_path(path)} is neither a folder nor a notebook{packed}")
+            strange.append(f"{printable(show_path(path))} is neither a folder nor a notebook{packed}")
         elif name in students:
-            strange.append(f"{show_path(path)} has the name of {show_path(students[name])}: rename one of them")
+            strange.append(f"two are called {name}: rename one of them")
         else:
             students[name] = path
     return students, strange
 
 
-def answers_of(path: Path, ids: Iterable[str], seed: int) -> tuple[Answer, ...]:
-    """The answers to ``ids`` in one student's folder or notebook, to be graded on the cases of ``seed``."""
+def printable(name: str) -> str:
+    """A name on one line, with escapes for what a terminal would obey and a table could not hold."""
+    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def answers_of(path: Path, ids: Iterable[str], seed: int) -> tuple[tuple[Answer, ...], list[str]]:
+    """The answers to ``ids`` in one student's folder or notebook, to be graded on the cases of ``seed``; and a line on
+    each notebook that cannot be read, or on there being none."""
     read, unreadable = [], []
     if path.is_dir():
         read, unreadable = notebooks_under(path, links=False)
@@ -99,7 +120,10 @@ def answers_of(path: Path, ids: Iterable[str], seed: int) -> tuple[Answer, ...]:
         except Unreadable as error:
             error.path = path
             unreadable = [error]
-    return tuple(answer_of(collect(exercises.get(id), read, unreadable), seed) for id in ids)
+    remarks = [printable(str(error)) for error in unreadable]
+    if not read and not unreadable:
+        remarks = [f"{printable(show_path(path))} holds no notebook"]
+    return tuple(answer_of(collect(exercises.get(id), read, unreadable), seed) for id in ids), remarks
 
 
 def answer_of(submission: Submission, seed: int) -> Answer:
@@ -114,6 +138,14 @@ _runner: Runner | None = None
 _lock = threading.Lock()
 
 
+def start_worker(hidden: Iterable[str]) -> None:
+    """Begin in a process of a pool: it ends as soon as the one that started it does, however that ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asked
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    start(hidden)
+
+
 def start(hidden: Iterable[str] = ()) -> Runner:
     """This process's runner, made when first asked for; answers cannot read the folders ``hidden``."""
     global _runner
@@ -126,9 +158,10 @@ def start(hidden: Iterable[str] = ()) -> Runner:
 def grade_work(work: Work) -> list[Row]:
     """Grade every answer of ``work``, each in a jailed process of its own. Raises OtherCourse where this process could
     come to other verdicts than the one that asks."""
-    if work.course != course_digest():
-        raise OtherCourse("a worker has another version of the course: install the same one everywhere")
+    if work.course != surroundings():
+        raise OtherCourse("a worker has another version of the course, or other libraries: install the same everywhere")
     runner = start()
+    runner.ending.clear()  # what one student's cells do says nothing of another's
     return [row_of(work.student, answer, grade_answer(answer, runner, work.seed)) for answer in work.answers]
 
 
@@ -149,12 +182,12 @@ def row_of(student: str, answer: Answer, result: ExerciseResult) -> Row:
         result.verdict,
         result.points,
         result.max_points,
-        result.message,
-        stumble(result),
-        answer.where,
-        "; ".join(result.notes),
+        storable(result.message),
+        storable(stumble(result)),
+        storable(answer.where),
+        storable("; ".join(result.notes)),
         round(result.seconds, 4),
-        answer.cells[-1].source if answer.cells else "",
+        storable(answer.cells[-1].source) if answer.cells else "",
     )
 
 

@@ -42,6 +42,7 @@ def absorb_heads(
         BLOCK_C=block_c,
         DOT=dot_dtype(p_q_nope.dtype),
     )
+    _show_changes((q_nope, p_q_nope), (w_kc, p_w_kc))
     return _array(p_queries), *loaded[1:2]
 
 
@@ -63,11 +64,11 @@ def mla_decode(
     latent_dim, rope_dim = split(width)
     out = _apart(np.full((requests, num_heads, latent_dim), np.nan, queries.dtype))
     lse = _apart(np.full((requests, num_heads), np.nan, np.float32))
-    p_queries, p_pages, p_table = _apart(queries), _apart(pages), _apart(block_table)
+    p_queries, p_pages, p_table, p_lengths = map(_apart, (queries, pages, block_table, lengths))
     loaded = launch(
         answer,
         (-(-num_heads // BLOCK_H), requests),
-        *(p_queries, p_pages, p_table, _apart(lengths), out, lse),
+        *(p_queries, p_pages, p_table, p_lengths, out, lse),
         *(num_heads, pages.shape[1], scale),
         *(*p_queries.stride()[:2], *p_pages.stride()[:2], p_table.stride(0), *out.stride()[:2], lse.stride(0)),
         counted=counted,
@@ -79,6 +80,7 @@ def mla_decode(
         BLOCK_R=_power(rope_dim),
         DOT=dot_dtype(p_queries.dtype),
     )
+    _show_changes((queries, p_queries), (pages, p_pages), (block_table, p_table), (lengths, p_lengths))
     return _array(out), _array(lse), *loaded[1:2]
 
 
@@ -126,6 +128,12 @@ def _apart(array: np.ndarray) -> torch.Tensor:
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
     return tensor.cpu().numpy().copy()
+
+
+def _show_changes(*inputs: tuple[np.ndarray, torch.Tensor]) -> None:
+    """Give each array what the kernel left in its tensor, so that whoever looks at the arrays sees what was changed."""
+    for array, tensor in inputs:
+        array[...] = _array(tensor)
 
 
 def _power(size: int) -> int:

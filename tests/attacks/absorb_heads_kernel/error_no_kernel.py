@@ -1,0 +1,3 @@
+# Something that is no kernel, though it can be called.
+
+absorb_heads_kernel = print

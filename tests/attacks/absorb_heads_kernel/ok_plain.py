@@ -1,0 +1,1 @@
+# The control: what stands in the cell above is right.

@@ -1,0 +1,3 @@
+# The result of an asynchronous function, which nobody awaits.
+async def project(x, w):
+    return x @ w
