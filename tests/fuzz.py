@@ -870,10 +870,8 @@ def run(seed: int, inputs: int, seconds: float) -> None:
     kinds = before["kinds"] if asked.items() <= before.items() else {}
     for kind in KINDS_OF_INPUT:
         had = kinds.get(kind, {"inputs": 0, "became": {}, "seconds": 0.0})
-        start, wanted = (
-            time.monotonic(),
-            inputs // len(KINDS_OF_INPUT) + (kind == "frames") * (inputs % len(KINDS_OF_INPUT)),
-        )
+        start = time.monotonic()
+        wanted = inputs // len(KINDS_OF_INPUT) + (inputs % len(KINDS_OF_INPUT) if kind == "frames" else 0)
         became = feed_many(seed, kind, range(had["inputs"], wanted), until)
         total = Counter(had["became"]) + became
         kinds[kind] = {
