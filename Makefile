@@ -4,7 +4,7 @@
 #   LAB_ARGS=--no-browser more arguments for JupyterLab
 #   JUDGE_ARGS="2 -v"     arguments for the judge
 #   TEST_ARGS=tests/site  arguments for pytest, say the tests to run
-#   WORKERS=4             how many processes share the tests (2)
+#   WORKERS=2             how many processes share the tests (3: those in a browser mostly wait)
 #   OFFLINE=1             a site that carries its Python and asks nothing of anyone else
 #   PORT=8000             where the site is served
 PYTHON ?= python3
@@ -12,7 +12,7 @@ TORCH_INDEX ?=
 LAB_ARGS ?=
 JUDGE_ARGS ?=
 TEST_ARGS ?=
-WORKERS ?= 2
+WORKERS ?= 3
 OFFLINE ?=
 PORT ?= 8000
 

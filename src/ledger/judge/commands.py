@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ledger import exercises
+from ledger.browser import IN_BROWSER
 from ledger.chapters import CHAPTERS
 from ledger.exercises import Exercise
 from ledger.judge import cuda, ladder, report
@@ -91,7 +92,7 @@ def grade_and_print(
     as_ladder = not (options.targets or options.folder or options.source or options.verbose)
     entries = entries_of(root) if as_ladder else {}
     known = results_known(answers, options, entries) if as_ladder else {}
-    if len(known) < len(answers):
+    if len(known) < len(answers) and not IN_BROWSER:
         threading.Thread(target=isolation, daemon=True).start()  # its self-test takes as long as a few answers
     graded = with_progress(answers, grade_answers(answers, known, runner, seed, on_gpu), human)
     print(style.dim(f"Attention Ledger · {where_from(answers, options, root)} · seed {seed}"), file=human, flush=True)
