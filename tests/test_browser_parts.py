@@ -94,7 +94,7 @@ def test_the_magic_in_a_real_kernel_runs_judge_py(course):
     NotebookClient(notebook, kernel_name="python3", resources=where).execute()
     graded, hint = ("".join(o.get("text", "") for o in cell.outputs) for cell in notebook.cells[1:])
     assert "·■··" in graded
-    assert f"1 of {COUNT} passed" in graded
+    assert f"1 of {COUNT} solved" in graded
     assert "absorb_query, hint 1 of 3" in hint
 
 
