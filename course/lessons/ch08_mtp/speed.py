@@ -325,17 +325,12 @@ from functools import partial
 
 from ledger.measure import time_pairs
 
-cases, seconds = [(4, 64), (4, 4096), (32, 64), (32, 4096)], 0.4
-if IN_BROWSER:
-    seconds = 0.1
-    cases = [(heads, cached // 32) for heads, cached in cases]
+size, seconds = (1 / 32, 0.1) if IN_BROWSER else (1, 0.4)
+cases = [(heads, int(size * cached)) for heads in (4, 32) for cached in (64, 4096)]
 ratios = {}
 for heads, cached in cases:
     given, rows = inputs(heads, cached), {s: draw(B, s, D) for s in (1, 2, 4)}
-    times = time_pairs(
-        {s: partial(layer, hidden, *given) for s, hidden in rows.items()},
-        seconds=0.1 if IN_BROWSER else 0.4,
-    )
+    times = time_pairs({s: partial(layer, hidden, *given) for s, hidden in rows.items()}, seconds)
     ratios[heads, cached] = [times[s].low / times[1].low for s in rows]
     print(f"{heads:3} heads, {cached:5,} cached: {1e3 * times[1].low:6.2f} ms with one row, ", end="")
     print(" and ".join(f"{ratio:.2f} ×" for ratio in ratios[heads, cached][1:]), "with two and four")
