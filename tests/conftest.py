@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 # Its assertions say as much as those of a test.
@@ -21,6 +22,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def root() -> Path:
     """The course's folder."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def usual_arithmetic():
+    """NumPy warns of what overflows, whatever an earlier test of this process has left behind."""
+    with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
+        yield
 
 
 @pytest.fixture
