@@ -223,8 +223,8 @@ def test_changed_cells_and_answers_out_and_back(page, browser, address, root, tm
         upload(other, bundle)
         other.wait_for_function("() => document.querySelector('.jp-Notebook').innerText.includes('# mine')")
         assert source(other, "absorb_query") == ANSWER
-        assert f"2 of {COUNT} passed" in run_new(other, "import judge")
-        assert f"2 of {COUNT} passed" in run_new(other, "import judge")
+        assert f"2 of {COUNT} solved" in run_new(other, "import judge")
+        assert f"2 of {COUNT} solved" in run_new(other, "import judge")
 
 
 def upload(page, file):
