@@ -377,14 +377,14 @@ def run_list(options: argparse.Namespace, root: Path | None) -> int:
     style = report.Style(report.use_colour(sys.stdout))
     everything, verdicts = exercises.registry(), {}
     if root:
-        entries, pool = entries_of(root), notebooks_under(root / "practice")
-        verdicts = {id: ladder.kept_result(collect(e, *pool), entries).verdict for id, e in everything.items()}
+        entries, answers = entries_of(root), ladder.answers_in(root / "practice")
+        verdicts = {id: ladder.kept_result(answer, entries).verdict for id, answer in answers.items()}
     width = max(map(len, everything))
     for chapter in dict.fromkeys(exercise.chapter for exercise in everything.values()):
         print(report.chapter_line(chapter, style))
         for exercise in (e for e in everything.values() if e.chapter == chapter):
             verdict = verdicts.get(exercise.id, "todo")
-            mark = "✓" if verdict == "passed" else "·" if verdict in ("todo", "missing") else "✗"
+            mark = {"passed": "✓", "todo": "·", "missing": "·", "skipped": "-"}.get(verdict, "✗")
             stars = "*" * exercise.difficulty
             print(
                 f"  {style.verdict(mark, verdict)} {exercise.id:<{width}}  {exercise.points} points"

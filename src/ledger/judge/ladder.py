@@ -1,10 +1,11 @@
 """The ladder: the chapters with what is solved, tried and untouched, and what need not be run again."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from ledger import exercises
 from ledger.chapters import CHAPTERS
-from ledger.judge.collect import Submission
+from ledger.judge.collect import Submission, collect, notebooks_under
 from ledger.judge.grade import plural
 from ledger.judge.report import Style, points_text, summary
 from ledger.judge.session import untouched, what_lacks, without_run
@@ -26,6 +27,12 @@ _WORDS = {
     "skipped": "not for this machine",
 }
 _STUB = "not written yet: the line that raises NotImplementedError is still there"
+
+
+def answers_in(practice: Path) -> dict[str, Submission]:
+    """The answer to every exercise in a learner's folder, by exercise."""
+    pool = notebooks_under(practice)
+    return {id: collect(exercise, *pool) for id, exercise in exercises.registry().items()}
 
 
 def digest_of(submission: Submission) -> str:

@@ -11,7 +11,7 @@ from ledger.exercises import Exercise
 from ledger.judge.cli import FAILED, PASSED, complain
 from ledger.judge.collect import Submission, collect, notebooks_under, real, show_path
 from ledger.judge.errors import UsageError
-from ledger.judge.ladder import kept_result
+from ledger.judge.ladder import answers_in, kept_result
 from ledger.judge.session import untouched
 from ledger.judge.verdicts import ExerciseResult
 
@@ -38,8 +38,7 @@ def next_lines(exercise: Exercise, answer: Submission, entries: Mapping[str, Map
 
 def show_next(root: Path, entries: Mapping[str, Mapping], open_it: bool) -> int:
     """Print the next exercise; with ``open_it`` also open it in the JupyterLab that serves the course."""
-    pool = notebooks_under(root / "practice")
-    answers = {id: collect(exercise, *pool) for id, exercise in exercises.registry().items()}
+    answers = answers_in(root / "practice")
     exercise = next_answer(kept_result(answer, entries) for answer in answers.values())
     if exercise is None:
         print(ALL_PASSED)

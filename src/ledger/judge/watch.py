@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from ledger import exercises
 from ledger.judge import ladder, onward, report
 from ledger.judge.cli import PASSED
-from ledger.judge.collect import Submission, collect, find_notebooks, notebooks_under, show_path
+from ledger.judge.collect import Submission, find_notebooks, show_path
 from ledger.judge.errors import StateError
 from ledger.judge.grade import fresh_seed
 from ledger.judge.progress import Progress
@@ -68,8 +67,7 @@ class Watcher:
 
     def answers_now(self) -> dict[str, Submission]:
         """Every answer in practice/, by exercise."""
-        pool = notebooks_under(self.root / "practice")
-        return {id: collect(exercise, *pool) for id, exercise in exercises.registry().items()}
+        return ladder.answers_in(self.root / "practice")
 
     def look(self) -> list[str]:
         """Grade the answers that a save has changed, and return their ids."""
