@@ -5,6 +5,7 @@ import __future__
 import linecache
 import re
 from collections.abc import Callable, Mapping
+from functools import cached_property
 
 import numpy as np
 
@@ -54,21 +55,40 @@ def drawn(rng: np.random.Generator, **ranges: tuple[int, int]) -> dict[str, int]
     return {name: int(rng.integers(*ends)) for name, ends in ranges.items()}
 
 
-def rewritten(source: str, name: str, changes: Mapping[str, str]) -> Callable:
+class Rewritten:
+    """A function that is compiled when something of it is first asked for: most runs of the judge need no wrong answer.
+
+    Its name is known before, and everything else is the function's own. ``file`` is where tools find its source.
+    """
+
+    def __init__(self, source: str, name: str, file: str):
+        self.source, self.__name__, self.file = source, name, file
+
+    @cached_property
+    def __wrapped__(self) -> Callable:
+        """The function; it finds ``np``."""
+        linecache.cache[self.file] = (len(self.source), None, self.source.splitlines(keepends=True), self.file)
+        code = compile(self.source, self.file, "exec", __future__.annotations.compiler_flag, dont_inherit=True)
+        namespace = {"__name__": __name__, "np": np}
+        exec(code, namespace)
+        return namespace[self.__name__]
+
+    def __call__(self, *args, **kwargs):
+        return self.__wrapped__(*args, **kwargs)
+
+    def __getattr__(self, name: str):
+        return getattr(self.__wrapped__, name)
+
+
+def rewritten(source: str, name: str, changes: Mapping[str, str]) -> Rewritten:
     """The function that ``source`` defines, called ``name`` and with each text of ``changes``, which must stand in it
-    once, replaced; it finds ``np``. Tools that read a function's source find that, and names in annotations may be
-    missing."""
+    once, replaced; names in annotations may be missing. Raises ValueError where one does not."""
     for old, new in changes.items():
         if source.count(old) != 1:
             raise ValueError(f"{name}: {old!r} stands {source.count(old)} times in the source, not once")
         source = source.replace(old, new)
     head, _, rest = source.partition("(")
-    source = f"def {name}({rest}"
-    file = f"<{head.removeprefix('def ')}: {name}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    namespace = {"__name__": __name__, "np": np}
-    exec(compile(source, file, "exec", __future__.annotations.compiler_flag, dont_inherit=True), namespace)
-    return namespace[name]
+    return Rewritten(f"def {name}({rest}", name, f"<{head.removeprefix('def ')}: {name}>")
 
 
 def wrong(source: str, name: str, says: str, changes: Mapping[str, str]) -> Mistake:

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ledger import __version__, exercises
-from ledger.judge.collect import Notebook, code_cell, collect, defining, is_copy, is_set_aside, is_stub, show_path
+from ledger.judge.collect import Notebook, bound, code_cell, collect, is_copy, is_set_aside, is_stub, show_path
 from ledger.judge.errors import StateError, Unreadable, UsageError
 from ledger.judge.progress import back_up, write_whole
 from ledger.judge.reset import check_place, load, write
@@ -167,7 +167,7 @@ def answers_what(cell: dict) -> str | None:
     if cell.get("cell_type") != "code":
         return None
     named = next((id for id in exercises.ids() if id in ids_of(cell)), None)
-    return named or next((id for id in exercises.ids() if defining(id).search(text_of(cell))), None)
+    return named or next((id for id in exercises.ids() if id in bound(text_of(cell))), None)
 
 
 def untouched(cell: dict, id: str, fresh: Mapping[str, dict]) -> bool:
@@ -245,9 +245,9 @@ def answer_cell(id: str, book: dict) -> dict | None:
     """The cell that answers ``id``, as ``collect`` chooses it: by id, else by name; the last that is no stub."""
     cells = [cell for cell in view("", book).cells if not cell.graded]
     by_id = [cell for cell in cells if id in cell.ids]
-    by_name = [cell for cell in cells if defining(re.escape(id)).search(cell.source)]
-    matches = by_id if any(not is_stub(cell.source) for cell in by_id) else by_name or by_id
-    written = [cell for cell in matches if not is_stub(cell.source)] or matches
+    by_name = [cell for cell in cells if id in cell.binds]
+    matches = by_id if any(cell.written for cell in by_id) else by_name or by_id
+    written = [cell for cell in matches if cell.written] or matches
     return book["cells"][written[-1].number - 1] if written else None
 
 

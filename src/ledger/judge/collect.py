@@ -11,6 +11,7 @@ import re
 import tokenize
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from ledger.chapters import CHAPTERS
@@ -24,6 +25,8 @@ LARGEST = 100 << 20
 _COPY = r"-Copy\d+$| \(\d+\)$| copy( \d+)?$"
 #: Characters of a cell that somebody may have typed.
 MOST_TYPED = 100_000
+#: Where a cell's text binds a name: a function, a class, or anything assigned, at any depth.
+_BINDS = re.compile(r"^[ \t]*(?:(?:async )?def (\w+)|class (\w+)|(\w+)[ \t]*(?::[^=\n]+)?=(?!=))", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,16 @@ class NotebookCell:
     ids: tuple[str, ...]
     source: str
     graded: bool
+
+    @cached_property
+    def binds(self) -> frozenset[str]:
+        """The names that its text binds."""
+        return bound(self.source)
+
+    @cached_property
+    def written(self) -> bool:
+        """Whether it is more than an untouched stub."""
+        return not is_stub(self.source)
 
 
 @dataclass(frozen=True)
@@ -145,25 +158,24 @@ def collect(exercise: Exercise, notebooks: list[Notebook], unreadable: list[Unre
     A written answer is preferred to an untouched stub, then a notebook of the exercise's chapter, then one that is no
     copy; within it the last cell that is written. What was passed over is noted.
     """
-    defines = defining(exercise.id)
     found = []
     for notebook in notebooks:
         answers = [cell for cell in notebook.cells if not cell.graded]
         by_id = [cell for cell in answers if exercise.id in cell.ids]
-        by_name = [cell for cell in answers if defines.search(cell.source)]
+        by_name = [cell for cell in answers if exercise.id in cell.binds]
         if by_id or by_name:
-            matches = by_id if any(not is_stub(cell.source) for cell in by_id) else by_name or by_id
+            matches = by_id if any(cell.written for cell in by_id) else by_name or by_id
             found.append((notebook, matches))
     if not found:
         return nothing(exercise, unreadable)
 
     def rank(match: tuple[Notebook, list[NotebookCell]]) -> tuple[bool, ...]:
         path = match[0].path
-        return all(is_stub(cell.source) for cell in match[1]), not in_chapter(path, exercise), is_copy(path)
+        return not any(cell.written for cell in match[1]), not in_chapter(path, exercise), is_copy(path)
 
     found.sort(key=rank)
     notebook, matches = found[0]
-    written = [cell for cell in matches if not is_stub(cell.source)] or matches
+    written = [cell for cell in matches if cell.written] or matches
     answer = written[-1]
     notes = []
     if exercise.id not in answer.ids:
@@ -179,9 +191,9 @@ def collect(exercise: Exercise, notebooks: list[Notebook], unreadable: list[Unre
     return Submission(exercise, cells, f"{notebook.name}, cell {answer.number}", notebook.path, notes=notes)
 
 
-def defining(id: str) -> re.Pattern[str]:
-    """What a cell's text has where it binds the name ``id``: a function, or anything assigned, at any depth."""
-    return re.compile(rf"^[ \t]*(?:(?:async )?def {id}\b|class {id}\b|{id}\s*(?::[^=\n]+)?=(?!=))", re.MULTILINE)
+def bound(source: str) -> frozenset[str]:
+    """The names that a cell's text binds."""
+    return frozenset(name for names in _BINDS.findall(source) for name in names if name)
 
 
 def nothing(exercise: Exercise, unreadable: list[Unreadable]) -> Submission:

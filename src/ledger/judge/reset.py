@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from ledger.exercises import Exercise
-from ledger.judge.collect import code_cell, defining, is_copy, notebooks_under
+from ledger.judge.collect import code_cell, is_copy, notebooks_under
 from ledger.judge.errors import StateError, Unreadable
 from ledger.judge.progress import back_up, write_whole
 
@@ -79,9 +79,8 @@ def write(path: Path, notebook: dict) -> None:
 
 def answer_places(notebook: dict, id: str) -> list[int]:
     """Where the answer stands: the cells with its id and those that define its function, as the judge finds them."""
-    defines = defining(id)
     cells = [code_cell(at, raw) for at, raw in enumerate(notebook["cells"])]
-    return [c.number for c in cells if c and not c.graded and (id in c.ids or defines.search(c.source))]
+    return [c.number for c in cells if c and not c.graded and (id in c.ids or id in c.binds)]
 
 
 def check_place(notebook: dict, id: str) -> int:
