@@ -7,6 +7,9 @@ GPU there is nothing to measure.
 
 Then dense against sparse decode over the context: all entries, or index scores, a selection and the 2,048 chosen. The
 context from which the sparse step is the faster one is read off between the two around it.
+
+Last, blocks against scattered tokens: NSA's selected branch reads 16 blocks of 64 tokens for each of four groups, about
+as many bytes as the 2,048 chosen entries; GB/s of both are figures.
 """
 
 import argparse
@@ -23,6 +26,7 @@ from record import ROOT, record
 from ledger.account.roofline import Work, decode_work
 from ledger.account.sparse_kernels import index_scores_macs
 from ledger.measure import Ceilings, ceilings, fast_half, time_pairs
+from ledger.setups import NSA_PAPER
 
 LATENT, ROPE, NOPE, VALUE, PAGE = 512, 64, 128, 128, 64
 SCALE = (NOPE + ROPE) ** -0.5
@@ -37,6 +41,8 @@ VLLM_SPLITS = 4
 #: Dense against sparse: one and many requests of a model with 128 heads, its indexer, and tokens written at a time.
 SPARSE_REQUESTS, SPARSE_CONTEXTS, SPARSE_HEADS = (1, 64), tuple(2**k for k in range(11, 18)), 128
 INDEX_HEADS, INDEX_DIM, TOPK, CHUNK = 64, 128, 2048, 65_536
+#: Groups of NSA's paper, heads of each, and the widths of a key and a value.
+NSA_GROUPS, NSA_HEADS, NSA_KEY, NSA_VALUE = 4, 16, 192, 128
 ENTRY_BYTES = {"bf16_mla": 2 * (LATENT + ROPE), "fp8_ds_mla": LATENT + 16 + 2 * ROPE}
 
 Call = Callable[[], torch.Tensor]
@@ -346,6 +352,8 @@ def dense_against_sparse(seconds: float, half: str, ceiling: Ceilings, cache_byt
             taken = {name: timing.median for name, timing in time_pairs(calls, seconds=seconds).items()}
             figure = {"cache_format": cache_format, "requests": requests, "cached_tokens": cached_tokens}
             figure |= {f"{name} us": round(1e6 * each, 1) for name, each in taken.items()}
+            chosen = requests * min(TOPK, cached_tokens) * entry
+            figure["sparse_mla_decode gb_s"] = round(chosen / taken["sparse_mla_decode"] / 1e9)
             for name, least in work.items():
                 bound = max(least.flops / ceiling.flops, least.bytes / ceiling.bandwidth)
                 figure[f"{name} tflops"] = round(least.flops / taken[name] / 1e12, 1)
@@ -364,6 +372,91 @@ def dense_against_sparse(seconds: float, half: str, ceiling: Ceilings, cache_byt
             where = f"from {found} tokens on" if found else f"at none up to {contexts[-1]}"
             print(f"{cache_format}, {requests} requests: the sparse step is the faster one {where}")
     return figures, crossings
+
+
+# Blocks against scattered tokens
+
+
+@dataclass(frozen=True)
+class BlockStep:
+    """The selected branch of one new token: queries (b, 1, 64, 192), keys (b, t, 4, 192), values (b, t, 4, 128),
+    lengths (b,), and blocks (b, 1, 4, 16) of 64 tokens, rising."""
+
+    queries: torch.Tensor
+    keys: torch.Tensor
+    values: torch.Tensor
+    lengths: torch.Tensor
+    blocks: torch.Tensor
+
+    def attend(self) -> torch.Tensor:
+        """The kernel's outputs (b, 1, 64, 128)."""
+        from ledger.kernels import gpu
+
+        given = self.queries, self.keys, self.values, self.lengths, NSA_PAPER.scale
+        return gpu.nsa_attend(*given, blocks=self.blocks, selection_block=NSA_PAPER.selection_block).out
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of the keys and values in the blocks."""
+        tokens = self.blocks.numel() * NSA_PAPER.selection_block
+        return tokens * (NSA_KEY + NSA_VALUE) * self.keys.element_size()
+
+
+def block_step(requests: int, cached_tokens: int, dtype: torch.dtype) -> BlockStep:
+    """A step whose blocks are drawn at random, other ones for each request and group. ``cached_tokens`` is a multiple
+    of 64."""
+    from ledger.kernels.gpu import DEVICE
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, dtype=dtype, device=DEVICE)
+
+    many = cached_tokens // NSA_PAPER.selection_block
+    blocks = torch.rand(requests, 1, NSA_GROUPS, many, device=DEVICE).argsort(-1)[..., : NSA_PAPER.count]
+    return BlockStep(
+        queries=normal(requests, 1, NSA_GROUPS * NSA_HEADS, NSA_KEY),
+        keys=normal(requests, cached_tokens, NSA_GROUPS, NSA_KEY),
+        values=normal(requests, cached_tokens, NSA_GROUPS, NSA_VALUE),
+        lengths=torch.full((requests,), cached_tokens, dtype=torch.int32, device=DEVICE),
+        blocks=blocks.sort(-1).values.to(torch.int32),
+    )
+
+
+def check_blocks(step: BlockStep) -> None:
+    """SystemExit where the kernel is wrong, on the first request, against float64."""
+    got, inside = step.attend()[0, 0], torch.arange(NSA_PAPER.selection_block, device=step.keys.device)
+    for group in range(NSA_GROUPS):
+        heads = slice(group * NSA_HEADS, (group + 1) * NSA_HEADS)
+        tokens = (step.blocks[0, 0, group, :, None] * NSA_PAPER.selection_block + inside).flatten()
+        keys, values = (part[0, tokens, group].double() for part in (step.keys, step.values))
+        weights = (NSA_PAPER.scale * step.queries[0, 0, heads].double() @ keys.T).softmax(-1)
+        want, mine = weights @ values, got[heads].double()
+        error = (mine - want).abs()
+        cosine = 1 - 2 * (mine * want).sum() / (mine.square().sum() + want.square().sum())
+        if not ((error < ABSOLUTE) | (error < RELATIVE * want.abs())).all() or not cosine < COSINE:
+            sys.exit(f"nsa_attend is wrong: largest error {error.max():.2e}, cosine off by {cosine:.1e}")
+
+
+def blocks_over_contexts(seconds: float, half: str, cache_bytes: int) -> list:
+    """Measure the selected branch over the contexts: a figure for each setting."""
+    figures = []
+    for requests, cached_tokens in itertools.product(SPARSE_REQUESTS, SPARSE_CONTEXTS):
+        first = block_step(requests, cached_tokens, getattr(torch, half))
+        many = 1 + math.ceil(2 * cache_bytes / first.read_bytes)
+        held = sum(part.nbytes for part in (first.keys, first.values))
+        if (many - 1) * held > 0.8 * torch.cuda.mem_get_info()[0]:
+            print(f"{cached_tokens} tokens of {requests} requests do not fit on this GPU as keys and values of groups")
+            continue
+        check_blocks(first)
+        made = [first, *(block_step(requests, cached_tokens, getattr(torch, half)) for _ in range(many - 1))]
+        calls = {"nsa_attend": rotating([step.attend for step in made])}
+        taken = time_pairs(calls, seconds=seconds)["nsa_attend"].median
+        figure = {"requests": requests, "cached_tokens": cached_tokens, "us": round(1e6 * taken, 1)}
+        figure["gb_s"] = round(first.read_bytes / taken / 1e9)
+        figures.append(figure)
+        print("nsa_attend, selected blocks", *(f"{key} {value}" for key, value in figure.items()))
+        del made, first, calls
+        torch.cuda.empty_cache()
+    return figures
 
 
 def main() -> None:
@@ -413,6 +506,7 @@ def main() -> None:
     }
     against, crossings = dense_against_sparse(seconds, half, ceiling, cache_bytes)
     figures |= {"dense against sparse": against, "crossover": crossings}
+    figures["nsa_attend, selected blocks"] = blocks_over_contexts(seconds, half, cache_bytes)
     print(f"recorded in {record(device, {'ceilings': measured, **figures}).relative_to(ROOT)}")
 
 

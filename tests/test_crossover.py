@@ -1,10 +1,12 @@
 """Chapter 5: counts against NumPy code that is counted, crossings against exact fractions and published numbers, the
 exercises' hand values, and what the explorer draws."""
 
+import ast
 import math
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -383,6 +385,38 @@ def test_published_prefill_at_32k_is_3_19_where_pairs_predict_3_40():
     for width, milliseconds in ((wide, last.absorbed), (narrow, last.expanded)):
         rate = 2 * 128 * account.causal_pairs(last.tokens, 0) * width / milliseconds * 1e3
         assert 0.5 < rate / machine("H200").flops["bf16"] < 1
+
+
+# What the lesson itself defines
+
+
+@pytest.fixture(scope="module")
+def lesson():
+    """The lesson's functions that find a crossing between measured points, by name."""
+    master = Path(__file__).parents[1] / "course" / "lessons" / "ch05_crossover" / "crossover.py"
+    body = ast.parse(master.read_text("utf-8")).body
+    found = [node for node in body if getattr(node, "name", None) in ("crossing", "equal_at")]
+    names = {"np": np}
+    exec(compile(ast.Module(found, []), master.name, "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("new_tokens", "ratio", "place", "words"),
+    [
+        ([1, 4, 16, 64], [8, 4, 1 / 4, 1 / 8], 8, "8"),  # halfway between 4 and 16 on logarithmic axes
+        ([1, 16, 64, 256], [27, 9, 3, 1 / 9], 64 * 4 ** (1 / 3), "102"),  # a third of the way
+        ([1, 4, 16, 64], [2, 1 / 2, 2, 1 / 2], 32, "32"),  # the last one of two
+        ([1, 4, 16, 64], [8, 4, 1, 1 / 2], 16, "16"),  # on a point
+        ([1, 512], [8, 2], None, "no crossing between 1 and 512"),
+        ([32, 128, 1024], [0.9, 0.5, 0.4], None, "no crossing between 32 and 1024"),
+        ([1, 16, 64, 256], [0.5, 0.9, 1.1, 2], None, "no crossing between 1 and 256"),  # it only rises
+    ],
+)
+def test_a_measured_crossing_is_a_place_or_none(lesson, new_tokens, ratio, place, words):
+    found = lesson["crossing"](new_tokens, ratio)
+    assert found is None if place is None else found == pytest.approx(place)
+    assert lesson["equal_at"](new_tokens, ratio) == words
 
 
 # Exercises

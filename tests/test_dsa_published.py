@@ -7,6 +7,8 @@ import pytest
 
 from ledger import published
 from ledger.account.cache import CACHE_FORMATS, requests_that_fit
+from ledger.account.dsa import pair_flops
+from ledger.account.experts import attention_params, expert_params
 from ledger.machines import machine
 from ledger.models import MODELS
 from ledger.widgets import dsa
@@ -61,6 +63,16 @@ def test_the_curves_rates_as_shares_of_the_peak():
         "over the picks, prefill": 57.4,
         "over the picks, decode": 40.0,
     }
+
+
+def test_what_a_new_token_meets_in_a_prefix_of_100000():
+    """61 layers; the lesson's GFLOP of each kind of pair and of the weights, and its ms on an H800."""
+    meets = [61 * 100_000 * flops / 1e9 for flops in pair_flops(V32)]
+    assert [round(each) for each in meets] == [1699, 500, 100]
+    assert round(2 * (61 * attention_params(V32) + 58 * 9 * expert_params(V32)) / 1e9) == 69
+    rate = published.v32_rates(V32)["indexer, prefill"].rate
+    ms = [1e12 * meets[2] / rate, 1e3 * 61 * 100_000 * 132 / 3.35e12, 1e4 * 1e12 * meets[2] / rate]
+    assert ms == pytest.approx([0.126, 0.240, 1262], rel=2e-3)
 
 
 def test_masked_mha_and_the_indexer_make_the_slope_before_the_kink():

@@ -183,6 +183,28 @@ def test_what_leaves_the_node_leaves_a_floor_over():
         assert 48 <= round(left[1]) < 95
 
 
+@pytest.mark.parametrize(("ranks", "left_over", "published"), [(64, 97.6, 173 + 314), (128, 143.8, 192 + 369)])
+def test_with_the_copies_that_leave_the_node_the_formula_gives_back_what_was_published(ranks, left_over, published):
+    speed, floor = H800.network / (1 - 8 / ranks), left_over / 1e6
+    assert 1e6 * account.all_to_all_seconds(128, 8, 7168, speed, floor) == pytest.approx(published, abs=0.1)
+    stages = account.layer_stages(128, 4096, V3, H200, ranks, speed, floor)
+    assert 1e6 * (stages.dispatch + stages.combine) == pytest.approx(published, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "floor_us", "loses", "wins"),
+    [(64, 22.8, 16, 32), (128, 22.8, 8, 16), (64, 97.6, 8, 16), (128, 143.8, 64, 128)],
+)
+def test_two_half_batches_break_even_where_the_lesson_says(ranks, floor_us, loses, wins):
+    def gain(tokens):
+        setting = (4096, V3, H200, ranks, H800.network / (1 - 8 / ranks), floor_us / 1e6)
+        full, half = (account.layer_stages(each, *setting) for each in (tokens, tokens / 2))
+        one, _ = account.overlap_seconds(full.compute * 58, full.communication * 58)
+        return one / account.finish(account.timeline(half.compute * 58, half.communication * 58, batches=2))
+
+    assert gain(loses) < 1 < gain(wins)
+
+
 def test_published_times_on_h200_grow_with_the_tokens():
     tokens = [row.tokens for row in DEEPEP_H200]
     assert tokens == [2**n for n in range(11)]

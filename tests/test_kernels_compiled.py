@@ -115,9 +115,16 @@ def test_a_kernel_that_does_not_compile_is_an_exception_with_the_reason():
         compiled.table(("sm_1",))
 
 
+def test_only_the_kernels_that_are_asked_for_are_compiled(rows):
+    asked = ["combine", "shared_tile, FP8"]
+    assert compiled.table(("sm_90",), asked) == [rows["sm_90", name] for name in asked]
+    with pytest.raises(RuntimeError, match=r"KeyError: 'shared tile'"):
+        compiled.table(("sm_90",), ["shared tile"])
+
+
 def test_the_table_is_printed(monkeypatch, capsys, rows):
-    monkeypatch.setattr(compiled, "table", lambda targets: [rows[targets[0], "attend"]])
-    compiled.main(["sm_90"])
+    monkeypatch.setattr(compiled, "table", lambda targets, kernels: [rows[targets[0], kernels[0]]])
+    compiled.main(["sm_90", "--kernels", "attend"])
     head, line = capsys.readouterr().out.splitlines()
     assert head.split()[:4] == ["kernel", "target", "shared", "registers"]
     assert line.split()[:2] == ["attend", "sm_90"]

@@ -219,6 +219,18 @@ def one_value(p_x, p_y):
     tl.store(p_y, tl.load(p_x + 1))
 
 
+@triton.jit
+def added(p_x, p_y, size, BLOCK: tl.constexpr, WIDE: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    x = tl.atomic_add(p_x + i, 0.0, mask=i < size + WIDE)  # what is there, as a load would give it
+    tl.atomic_max(p_y + i, x, mask=i < size)
+
+
+@triton.jit
+def swapped(p_x, at):
+    tl.atomic_cas(p_x + at, 0, 7)
+
+
 def apart(size: int) -> torch.Tensor:
     """A tensor in the middle of memory that is its own, so that reaching beside it harms nothing."""
     return torch.zeros(size + 64)[32 : 32 + size]
@@ -233,6 +245,21 @@ def test_a_right_kernel_is_counted_in_every_launch():
     assert works["doubled"] == watched.Work({"p_x": 52}, {"p_y": 52}, 0)
     assert works["one_value"] == watched.Work({"p_x": 4}, {"p_y": 4}, 0)
     assert y.tolist() == [0.0, 2, 4, 6, 8, 10, 12, 14, 16, 18]
+
+
+def test_an_atomic_operation_is_a_load_and_a_store():
+    x, y, numbers = apart(10).copy_(torch.arange(10.0)), apart(10), apart(3).int()
+    with watched.watched() as works:
+        added[(1,)](x, y, 10, BLOCK=16, WIDE=0)
+        swapped[(1,)](numbers, 2)
+    assert works["added"] == watched.Work({"p_x": 40, "p_y": 40}, {"p_x": 40, "p_y": 40}, 0)
+    assert works["swapped"] == watched.Work({"p_x": 4}, {"p_x": 4}, 0)
+    assert (y.tolist(), numbers.tolist()) == (x.tolist(), [0, 0, 7])
+    outside = pytest.raises(watched.OutOfBoundsError, match=r"read 2 elements .* the first at offset 10 of p_x")
+    with watched.watched(), outside:
+        added[(1,)](x, y, 10, BLOCK=16, WIDE=2)
+    with watched.watched(), pytest.raises(watched.OutOfBoundsError, match="offset 3 of p_x, which has 3"):
+        swapped[(1,)](numbers, 3)
 
 
 @pytest.mark.parametrize(("wide", "shift", "message"), [

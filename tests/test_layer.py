@@ -27,9 +27,9 @@ def matrices(num_heads, nope_dim, value_dim, latent_dim):
     return w_kc, rng.standard_normal((num_heads, latent_dim, value_dim)) / math.sqrt(latent_dim)
 
 
-def drawn(shape, new=NEW, cached=CACHED):
+def drawn(shape, new=NEW, cached=CACHED, seed=8):
     """Inputs of one layer as the projections leave them: nothing rotated, nothing normed."""
-    rng = np.random.default_rng(8)
+    rng = np.random.default_rng(seed)
     q_nope = rng.standard_normal((new, shape.num_heads, shape.nope_dim))
     q_rope = rng.standard_normal((new, shape.num_heads, shape.rope_dim))
     latent, k_rope = rng.standard_normal((cached, shape.latent_dim)) * 3, rng.standard_normal((cached, shape.rope_dim))
@@ -70,6 +70,10 @@ def test_materialize_equals_absorb_at_full_width(name, causal):
     assert absorbed.shape == (NEW, shape.num_heads, shape.value_dim)
     np.testing.assert_allclose(absorbed, full, rtol=0, atol=1e-10 * np.abs(full).max())
     if causal:
+        # The mask by hand: of seven tokens the three new ones see five, six and all, cut off and not masked.
+        for s, seen in enumerate((5, 6, 7)):
+            row = layer.decode_absorbed(queries[[s]], entries[:seen], w_vc, shape.latent_dim, scale)
+            np.testing.assert_allclose(row[0], full[s], rtol=0, atol=1e-10 * np.abs(full).max())
         free = layer.decode_absorbed(queries, entries, w_vc, shape.latent_dim, scale, False, at)
         assert np.abs(free[0] - absorbed[0]).max() > 1e-6 * np.abs(free).max()
         np.testing.assert_allclose(free[-1], absorbed[-1], rtol=0, atol=1e-12)
@@ -165,25 +169,26 @@ def test_only_distances_count():
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_a_ragged_batch_is_its_requests_one_by_one(causal):
+@pytest.mark.parametrize("name", ["small", "DeepSeek-V2-Lite"])
+def test_a_ragged_batch_is_its_requests_one_by_one(name, causal):
     """Lengths of 0 and 1, a prefill without a prefix, a chunk behind one, a decode; NaN behind every length."""
-    s = Small
+    s = MODELS.get(name, Small)
     new_lengths, cached_lengths = [1, 4, 2, 1, 0, 3], [9, 4, 7, 1, 5, 3]
     padded_new, padded_cached = 5, 11
     requests = len(new_lengths)
-    _, w_kc, w_vc = small_layer(1, 1)
+    w_kc, w_vc = matrices(s.num_heads, s.nope_dim, s.value_dim, s.latent_dim)
     queries = np.full((requests, padded_new, s.num_heads, s.latent_dim + s.rope_dim), np.nan)
     cache = np.full((requests, padded_cached, s.latent_dim + s.rope_dim), np.nan)
     wanted = np.zeros((requests, padded_new, s.num_heads, s.value_dim))
     for b, (new, cached) in enumerate(zip(new_lengths, cached_lengths, strict=True)):
-        (q_nope, q_rope, latent, k_rope, weight), *_ = small_layer(new, cached, seed=b)
+        q_nope, q_rope, latent, k_rope, weight = drawn(s, new, cached, seed=b)
         queries_at, keys_at = layer.default_positions(new, cached)
         cache[b, :cached] = layer.cache_entry(latent, k_rope, keys_at, weight, EPS, 1e4)
         queries[b, :new] = layer.absorbed_queries(q_nope, q_rope, w_kc, queries_at, 1e4)
         content = normed(latent, weight, EPS)
-        wanted[b, :new] = layer.attend_materialized(q_nope, q_rope, content, k_rope, w_kc, w_vc, 0.3, causal, theta=1e4)
-    got = layer.decode_absorbed_batch(queries, cache, new_lengths, cached_lengths, w_vc, s.latent_dim, 0.3, causal)
-    np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=1e-13)
+        wanted[b, :new] = layer.attend_materialized(q_nope, q_rope, content, k_rope, w_kc, w_vc, 0.1, causal, theta=1e4)
+    got = layer.decode_absorbed_batch(queries, cache, new_lengths, cached_lengths, w_vc, s.latent_dim, 0.1, causal)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
     assert not got[4].any()
     assert not got[0, 1:].any()
 

@@ -494,6 +494,9 @@ def test_the_map_follows_its_controls():
     plain = first_gain()
     assert np.all(first_gain(first=50) <= plain)
     assert np.any(first_gain(machine="B200") != plain)
+    grid, *_ = map_of(kind="refined")
+    assert "plain account" in grid.get_legend().get_title().get_text(), "the signs are not the refined account's"
+    assert not map_of()[0].get_legend().get_title().get_text()
     full = first_gain(kind="refined")
     assert full[0] != plain[0]
     gpu, index = as_reached(H100), pictures.CACHED.index(16384) * len(pictures.REQUESTS) + pictures.REQUESTS.index(16)

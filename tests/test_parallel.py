@@ -3,6 +3,7 @@ a NumPy reference and counts by hand."""
 
 import itertools
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from ledger import exercises
 from ledger.account import ranks
 from ledger.account.attention import family
 from ledger.account.experts import token_bytes
+from ledger.judge import onward
 from ledger.judge.compare import difference
 from ledger.judge.launchers import ranks as launchers
 from ledger.models import model
@@ -332,11 +334,21 @@ def test_tokens_are_dealt_out_in_turn():
 # Processes
 
 
-def test_four_processes_give_what_one_does_and_send_what_the_formulas_say():
-    found = launch.run(steps.check_all, 4)
-    weigh = token_bytes(steps.HIDDEN)
-    assert all(f"{weigh.dispatch} + {weigh.combine} bytes a copy" in lines[0] for lines in found)
-    assert [lines[1].split("; ")[1].split()[0] for lines in found] == ["251", "250", "250", "250"]
+def test_four_processes_give_what_one_does_and_send_what_the_formulas_say(root):
+    """The layer of experts, the reference answer of ``dispatch_and_combine`` in float64, and a shared cache."""
+    found = launch.run(tour.tour, 4, 1001, (64,), onward.solution_of(exercises.get("dispatch_and_combine"), root))
+    layers, answers, steps_taken = ([each[name] for each in found] for name in ("experts", "answer", "decode"))
+    for layer, tokens in zip(layers, steps.TOKENS, strict=True):
+        sent = layer["sent"]
+        assert layer["equal"]
+        assert sent["codes"] + sent["scales"] == 8 * tokens * (896 + 4 * 7)
+        assert sent["outputs"] == layer["load"] * 2 * 896
+    assert sum(layer["load"] for layer in layers) == 8 * sum(steps.TOKENS)
+    for answer in answers:
+        assert answer["error"] <= 1e-12
+        assert answer["leaving"] == answer["need"] > 0
+    assert [step["tokens"] for step in steps_taken] == [251, 250, 250, 250]
+    assert max(step["error"] for step in steps_taken) < 1e-13
 
 
 @pytest.mark.parametrize(
@@ -441,16 +453,43 @@ def test_the_command_says_what_it_cannot_do(asked, says):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_torchrun_gives_what_one_process_does(size):
+def torchrun(size, *what):
+    """``torchrun`` of ``what`` on ``size`` processes, ended."""
     where = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(size), *where, "-m", "ledger.parallel"],
+    return subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(size), *where, *what],
         capture_output=True,
         text=True,
         timeout=3 * SOON,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
+
+
+DYING = """\
+import pathlib
+
+from ledger.parallel import distributed, tour
+
+with distributed.joined(seconds=600) as world:
+    pathlib.Path(__file__).with_name(f"joined-{world.rank}").touch()
+    tour.fails(world, "dies")
+"""
+
+
+def test_torchrun_ends_all_soon_after_a_rank_has_died(tmp_path):
+    """Counted from when both have met: without it they would wait for 600 s."""
+    script = tmp_path / "dying.py"
+    script.write_text(DYING)
+    done = torchrun(2, str(script))
+    took = time.time() - max((tmp_path / f"joined-{rank}").stat().st_mtime for rank in range(2))
+    assert done.returncode != 0
+    assert re.search(r"rank +: 1 .*\n *exitcode +: 3 ", done.stderr), done.stderr
+    assert took < 20
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_torchrun_gives_what_one_process_does(size):
+    done = torchrun(size, "-m", "ledger.parallel")
     assert done.returncode == 0, done.stderr
     first, experts, decode = done.stdout.splitlines()
     assert first == f"{size} ranks on gloo"

@@ -4,14 +4,21 @@ import builtins
 import subprocess
 import sys
 from fractions import Fraction
+from importlib import import_module
 from itertools import combinations
+from pkgutil import iter_modules
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
+from ledger import widgets
 from ledger.widgets import base
+from ledger.widgets.cache import CacheExplorer
+from ledger.widgets.crossover import CrossoverExplorer
 from ledger.widgets.flow import Arrow, Box, Lane, flow
 from ledger.widgets.keys import NEW_TOKENS, KeysExplorer, key_crossover, short
+from ledger.widgets.rope import RopeDial
 from ledger.widgets.start import ThreeNumbers
 
 # (latent, nope) as published; the account and the explorer must agree with arithmetic done from these.
@@ -98,6 +105,42 @@ def test_three_numbers_prints_what_was_counted():
 )
 def test_short_numbers(number, unit, text):
     assert short(number, unit) == text
+
+
+def test_no_explorer_is_wider_than_a_page_of_900_pixels():
+    for module in iter_modules(widgets.__path__):
+        import_module(f"ledger.widgets.{module.name}")
+    pixels = {kind.__name__: kind.size[0] * base.SCREEN_DPI for kind in base.Explorer.__subclasses__()}
+    assert {"CacheExplorer", "HeadsExplorer", "SpeedMap"} <= pixels.keys()
+    assert {name: wide for name, wide in pixels.items() if wide > 900} == {}
+
+
+def test_the_cache_explorers_labels_have_10_points_and_room():
+    fig = CacheExplorer().figure(model="Mistral-Small-4-119B", beside="Mistral-Small-4-119B", tensor_parallel=16)
+    fig.draw_without_rendering()
+    texts = [text for text in fig.findobj(Text) if text.get_visible() and text.get_text()]
+    assert min(text.get_fontsize() for text in texts) >= 10
+    assert fig.texts[0].get_window_extent().x1 <= fig.bbox.x1
+    for ax in fig.axes:
+        ticks = [label.get_window_extent() for label in ax.get_xticklabels()]
+        assert not any(first.overlaps(second) for first, second in combinations(ticks, 2))
+
+
+def test_the_rope_dials_matrices_name_their_axes_and_colours():
+    _, turned, best, _ = RopeDial().figure(position=3).axes
+    assert turned.get_ylabel() == "row: feature"
+    assert turned.get_xlabel() == best.get_xlabel() == "column: feature"
+    assert "purple 1, white 0, orange −1" in turned.get_title(loc="left")
+    for ax in (turned, best):
+        (image,) = ax.images
+        (r, g, b), white, (red, green, blue) = (image.to_rgba(np.array([[x]]))[0, 0, :3] for x in (1, 0, -1))
+        assert b > r > g
+        assert min(white) > 0.95
+        assert red > green > blue
+
+
+def test_the_crossover_explorers_bars_say_what_they_count():
+    assert "multiply-adds" in CrossoverExplorer().figure(new_tokens=1).axes[1].get_title(loc="left")
 
 
 def test_unknown_values_are_refused():

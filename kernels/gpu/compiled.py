@@ -1,15 +1,17 @@
 """Compile every kernel ahead of time for GPUs that need not be there, and read what the compiler made of it.
 
-``python -m ledger.kernels.gpu.compiled`` prints the table. ``table()`` does so in a process of its own, because a
+``python -m ledger.kernels.gpu.compiled`` prints the table. ``table()`` makes it in a process of its own, because a
 process whose Triton interprets cannot compile.
 """
 
+import argparse
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -175,9 +177,11 @@ def _resources(made, backend: str, text: str) -> tuple[int, int]:
     return int(re.search(r"REG:(\d+)", usage)[1]), int(re.search(r"STACK:(\d+)", usage)[1])
 
 
-def table(targets: tuple[str, ...] = tuple(TARGETS)) -> list[Compiled]:
-    """Every configuration on every target, compiled in a process whose Triton does not interpret."""
+def table(targets: Sequence[str] = tuple(TARGETS), kernels: Sequence[str] | None = None) -> list[Compiled]:
+    """The configurations named by ``kernels``, or all, on each of ``targets``, compiled in a process whose Triton does
+    not interpret. Raises RuntimeError with the compiler's words, also for a name that is none."""
     command = [sys.executable, "-m", "ledger.kernels.gpu.compiled", "--json", *targets]
+    command += [] if kernels is None else ["--kernels", *kernels]
     environment = os.environ | {"TRITON_INTERPRET": "0"}
     root = str(Path(__file__).resolve().parents[2] / "src")
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH", "")]))
@@ -189,12 +193,17 @@ def table(targets: tuple[str, ...] = tuple(TARGETS)) -> list[Compiled]:
 
 def main(arguments: list[str]) -> None:
     """Print the table, as JSON with ``--json``."""
-    targets = [a for a in arguments if a != "--json"] or list(TARGETS)
-    if "--json" in arguments:
-        rows = [compile_one(name, target) for target in targets for name in configurations(target)]
+    parser = argparse.ArgumentParser(prog="python -m ledger.kernels.gpu.compiled", description=__doc__.split("\n")[0])
+    parser.add_argument("targets", nargs="*", default=list(TARGETS), help=f"all unless named: {', '.join(TARGETS)}")
+    parser.add_argument("--kernels", nargs="*", metavar="NAME", help="configurations by their names in the table")
+    parser.add_argument("--json", action="store_true", help="print JSON; Triton must not be interpreting")
+    asked = parser.parse_args(arguments)
+    if asked.json:
+        kernels = [configurations(t) if asked.kernels is None else asked.kernels for t in asked.targets]
+        rows = [compile_one(name, t) for t, names in zip(asked.targets, kernels, strict=True) for name in names]
         print(json.dumps([asdict(row) for row in rows]))
         return
-    rows = table(tuple(targets))
+    rows = table(asked.targets, asked.kernels)
     print(f"{'kernel':23} {'target':7} {'shared':>8} {'registers':>9} {'spilled':>8}  matrix instruction")
     for row in rows:
         print(f"{row.kernel:23} {row.target:7} {row.shared:8,} {row.registers:9} {row.spilled:8,}  {row.matrix}")

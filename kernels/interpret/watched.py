@@ -1,7 +1,8 @@
 """Count what kernels load, store and multiply while the interpreter runs them, and stop one that reaches outside.
 
 An access goes to an address, which is made of a pointer argument, and must lie in that argument's tensor. What is
-masked out costs nothing. On a GPU there is nothing to patch, so this works in the interpreter alone.
+masked out costs nothing. An atomic operation is a load and a store. On a GPU there is nothing to patch, so this works
+in the interpreter alone.
 """
 
 from collections import Counter, defaultdict
@@ -12,7 +13,7 @@ from types import TracebackType
 
 import numpy as np
 
-from ledger.kernels.interpret.mode import INTERPRETED, torch
+from ledger.kernels.interpret.mode import INTERPRETED, tl, torch
 
 
 class OutOfBoundsError(IndexError):
@@ -39,7 +40,7 @@ def watched() -> Iterator[Mapping[str, Work]]:
     if not INTERPRETED:
         raise RuntimeError("loads and stores are seen in Triton's interpreter alone: set TRITON_INTERPRET=1")
     from triton.runtime import interpreter
-    from triton.runtime.interpreter import GridExecutor, InterpreterBuilder, InterpreterError
+    from triton.runtime.interpreter import GridExecutor, InterpreterBuilder, InterpreterError, TensorHandle
 
     works: dict[str, Work] = defaultdict(Work)
     spans: dict[str, tuple[int, int, int]] = {}
@@ -51,10 +52,12 @@ def watched() -> Iterator[Mapping[str, Work]]:
         (interpreter, "_implicit_cvt"): None,
         (InterpreterBuilder, "create_masked_load"): None,
         (InterpreterBuilder, "create_masked_store"): None,
+        (InterpreterBuilder, "create_atomic_rmw"): None,
+        (InterpreterBuilder, "create_atomic_cas"): None,
         (InterpreterBuilder, "create_dot"): None,
     }
     patched = {(owner, name): getattr(owner, name) for owner, name in patched}
-    call, launch, convert, load, store, dot = patched.values()
+    call, launch, convert, load, store, change, swap, dot = patched.values()
 
     def watched_call(self, *args, **kwargs):
         try:
@@ -94,11 +97,23 @@ def watched() -> Iterator[Mapping[str, Work]]:
         _note(work.stored, spans, ptrs, mask, "wrote")
         return store(self, ptrs, value, mask, *rest)
 
+    def watched_change(self, operation, ptrs, value, mask, *rest):
+        _note(work.loaded, spans, ptrs, mask, "read")
+        _note(work.stored, spans, ptrs, mask, "wrote")
+        return change(self, operation, ptrs, value, mask, *rest)
+
+    def watched_swap(self, ptrs, *rest):
+        everything = TensorHandle(np.ones_like(ptrs.data, dtype=bool), tl.int1)
+        _note(work.loaded, spans, ptrs, everything, "read")
+        _note(work.stored, spans, ptrs, everything, "wrote")
+        return swap(self, ptrs, *rest)
+
     def watched_dot(self, a, b, *rest):
         work.macs += a.data.size * b.data.shape[-1]
         return dot(self, a, b, *rest)
 
-    watching = watched_call, watched_launch, watched_convert, watched_load, watched_store, watched_dot
+    watching = watched_call, watched_launch, watched_convert, watched_load, watched_store
+    watching += watched_change, watched_swap, watched_dot
     for (owner, name), fn in zip(patched, watching, strict=True):
         setattr(owner, name, fn)
     try:

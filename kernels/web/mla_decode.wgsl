@@ -1,6 +1,7 @@
 // Absorbed decode: every head of a request attends to the one set of latents, by an online softmax over tiles of tokens.
 // A workgroup takes HEADS heads of one request. It loads a tile once and uses it twice, as keys and as values, for all
-// of its heads. A lane makes one score of the tile, and then holds COLUMNS columns of the result for every head.
+// of its heads; more heads are more workgroups, and each loads every tile: with 128 heads a tile is loaded four times.
+// A lane makes one score of the tile, and then holds COLUMNS columns of the result for every head of its workgroup.
 
 struct Sizes {
   num_heads: u32,

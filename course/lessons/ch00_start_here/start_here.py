@@ -209,7 +209,7 @@ print(f"measured:         {timing.median * 1e3:6.2f} ms, {ratio:.2f} × the larg
 # %%
 from ledger.browser import IN_BROWSER
 
-many = [1, 2, 4, 8] if IN_BROWSER else [1, 4, 16, 64, 256]  # a browser's NumPy has no BLAS
+many = [1, 2, 4] if IN_BROWSER else [1, 4, 16, 64, 256]  # a browser's NumPy has no BLAS
 bounds, times = [], []
 for rows_now in many:
     block = rng.standard_normal((rows_now, inner), dtype=np.float32)
@@ -278,15 +278,22 @@ flow("Two places to ask, one judgement", ways)
 # Both run the same cases through the same comparison. The inputs come from a seed that changes with every run, so an
 # answer has to be right for all inputs, not for yesterday's.
 #
-# | You type in a terminal | and get |
-# |---|---|
-# | `python judge.py` | how far you are; what you changed is graded |
-# | `python judge.py watch` | each answer graded as soon as you save it |
-# | `python judge.py 1` | a verdict for every exercise of chapter 1; an id such as `absorb_query` works too |
-# | `python judge.py hint absorb_query 2` | the second of three hints, from idea to skeleton |
-# | `python judge.py list` | the exercises, with what you have passed |
-# | `python judge.py reset absorb_query` | the empty answer back; yours is kept in a backup |
-# | `python judge.py doctor` | what this machine can run, and which protections hold |
+# | You type in a terminal | or in a cell, in a browser | and get |
+# |---|---|---|
+# | `python judge.py` | `%judge` | how far you are; what you changed is graded |
+# | `python judge.py watch` | | each answer graded as soon as you save it |
+# | `python judge.py 1` | `%judge 1` | a verdict for every exercise of chapter 1; an id works too |
+# | `python judge.py hint absorb_query 2` | `%judge hint absorb_query 2` | the second of three hints |
+# | `python judge.py list` | `%judge list` | the exercises, with what you have passed |
+# | `python judge.py reset absorb_query` | | the empty answer back; yours is kept in a backup |
+# | `python judge.py doctor` | | what this machine can run, and which protections hold |
+# | `python judge.py answers save FILE` | `download_answers()` | your answers and your own cells as one file |
+# | `python judge.py answers load FILE` | `load_answers()` | what such a file holds, put back into the notebooks |
+#
+# In the browser, `%judge` works once a cell has imported `ledger`, and the link and the button under it do what the last
+# two do. (Those two are imported: `from ledger import download_answers, load_answers`.) Your browser keeps the notebooks
+# that you have saved. When the site has a newer version of one, the first cell that imports `ledger` says so, and
+# `from ledger import update; update()` brings your answers into it.
 #
 # A check cell looks like the last line below. The answer above it returns zeros of the right shape, so you see what a
 # failure looks like.
@@ -456,4 +463,4 @@ for scheme in family(model("DeepSeek-V3")):
 # python judge.py 1
 # ```
 #
-# in the course's folder. Everything will be `todo`, and that is the right verdict for today.
+# in the course's folder, or `%judge 1` in a cell. Everything will be `todo`, and that is the right verdict for today.

@@ -653,8 +653,8 @@ if missing is None:
 # (llvmpipe, SwiftShader) runs the same text on the CPU: its numbers are right, and its speed says nothing about a GPU.
 #
 # To experiment, take the text, change it and run it: `web.absorb_heads(q, w, wgsl=text)`. If it does not compile, the
-# exception shows the line. Chapter 7 takes the next kernel, `mla_decode`, apart; it is there already, with its
-# derivation, in `kernels/README.md`.
+# exception shows the line. [Lesson 7](../ch07_decode_kernel/decode_kernel.ipynb) takes a decode kernel apart, and runs
+# this folder's other one, `mla_decode`, on your GPU.
 
 # %% [markdown]
 # ## What happens when you turn the knobs?
@@ -727,16 +727,17 @@ pictures.HeadsExplorer().show()
 # %% [markdown]
 # ## Exercises to do next
 #
-# 1. [split_kv_b](../../practice/ch02_heads/heads.ipynb#cell-id=split_kv_b-statement): cut the packed weight, with a reshape.
-# 2. [absorb_heads](../../practice/ch02_heads/heads.ipynb#cell-id=absorb_heads-statement): every head through its own matrix, in at most
-#    two counted products.
-# 3. [scores_shared_latent](../../practice/ch02_heads/heads.ipynb#cell-id=scores_shared_latent-statement): all heads against one set of
-#    latents. The judge looks for copies.
-# 4. [merged_weight_ratio](../../practice/ch02_heads/heads.ipynb#cell-id=merged_weight_ratio-statement): what merging would cost a model
-#    that you have not seen.
+# 1. [split_kv_b](../../practice/ch02_heads/heads.ipynb#cell-id=split_kv_b-statement): cut the packed weight, with a
+#    reshape.
+# 2. [absorb_heads](../../practice/ch02_heads/heads.ipynb#cell-id=absorb_heads-statement): every head through its own
+#    matrix, in at most two counted products.
+# 3. [scores_shared_latent](../../practice/ch02_heads/heads.ipynb#cell-id=scores_shared_latent-statement): all heads
+#    against one set of latents. The judge looks for copies.
+# 4. [merged_weight_ratio](../../practice/ch02_heads/heads.ipynb#cell-id=merged_weight_ratio-statement): what merging
+#    would cost a model that you have not seen.
 #
 # ```
 # python judge.py 2
 # ```
 #
-# Chapter 3 does the values, where the same trick stands after the softmax.
+# Then go on to [lesson 3](../ch03_values/values.ipynb): the values, where the same trick stands after the softmax.

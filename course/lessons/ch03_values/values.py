@@ -234,12 +234,13 @@ from functools import partial
 from ledger.measure import time_pairs
 
 new_tokens = [1, 4, 16, 64] if IN_BROWSER else [1, 4, 16, 64, 256, 1024]
+some = latents[:1024] if IN_BROWSER else latents
 ratios = {"predict": [], "measure": []}
 for S in new_tokens:
-    weights = softmax(rng.standard_normal((S, C), dtype=np.float32))
-    calls = {route.__name__: partial(route, weights, latents, w_v) for route in formulas}
+    weights = softmax(rng.standard_normal((S, len(some)), dtype=np.float32))
+    calls = {route.__name__: partial(route, weights, some, w_v) for route in formulas}
     times = time_pairs(calls, seconds=0.15)
-    macs = [path(S, C, L, v).total for path in formulas.values()]
+    macs = [path(S, len(some), L, v).total for path in formulas.values()]
     ratios["predict"].append(macs[0] / macs[1])
     ratios["measure"].append(times["materialize"].low / times["absorb"].low)
 
@@ -719,11 +720,11 @@ def split_and_merge(q, latents, parts):
 
 
 # %%
-attention = 2 * H * C * L
+attention = 2 * H * len(some) * L
 calls, counted = {}, {}
 for parts in (1, 4, 16, 64):
-    calls[parts] = partial(split_and_merge, q, latents, parts)
-    counted[parts] = count(split_and_merge, q, latents, parts)[1].macs
+    calls[parts] = partial(split_and_merge, q, some, parts)
+    counted[parts] = count(split_and_merge, q, some, parts)[1].macs
     assert counted[parts] == attention + (parts - 1) * 2 * H * L
     assert np.allclose(calls[parts](), calls[1](), atol=1e-5)
 for parts, timing in time_pairs(calls, seconds=0.15).items():
@@ -824,7 +825,7 @@ if torch is not None:
 
 # %% [markdown]
 # Where torch finds a GPU, the same two functions run there for all heads of DeepSeek-V3: their products broadcast over
-# the head axis.
+# the head axis. They run in bf16, or in fp16 on a GPU that has no bf16 of its own, as a T4.
 
 # %% tags=["no-browser"]
 from ledger.measure import fast_half
@@ -833,6 +834,7 @@ if torch is None or not torch.cuda.is_available():
     print("torch finds no GPU here, so this page has no time of one.")
 else:
     half = getattr(torch, fast_half())
+    print(f"{torch.cuda.get_device_name()}, {fast_half()}")
     shapes = ((C, L), (v3.num_heads, L, v))
     gpu_latents, gpu_w_vc = (torch.randn(s, device="cuda", dtype=half) for s in shapes)
     for S in (1, 16, 128, 1024):
@@ -840,7 +842,7 @@ else:
         calls = {route: partial(route, scores.softmax(-1), gpu_latents, gpu_w_vc) for route in formulas}
         slow, fast = (timing.low for timing in time_pairs(calls).values())
         macs = [path(S, C, L, v).total for path in formulas.values()]
-        print(f"{torch.cuda.get_device_name()}, {S:5,} new: materialize {1e3 * slow:6.3f} ms,", end=" ")
+        print(f"{S:5,} new: materialize {1e3 * slow:6.3f} ms,", end=" ")
         print(f"absorb {1e3 * fast:6.3f} ms, ratio {slow / fast:6.2f}, predicted {macs[0] / macs[1]:6.2f}")
 
 # %% [markdown]
@@ -912,8 +914,8 @@ ToyStepper().show()
 #    judge counts.
 # 4. [absorb_values_heads](../../practice/ch03_values/values.ipynb#cell-id=absorb_values_heads-statement): all heads.
 # 5. [attend_absorbed](../../practice/ch03_values/values.ipynb#cell-id=attend_absorbed-statement): the whole content path.
-# 6. [merge_partials](../../practice/ch03_values/values.ipynb#cell-id=merge_partials-statement): put a split cache together
-#    again, empty parts and all.
+# 6. [merge_partials](../../practice/ch03_values/values.ipynb#cell-id=merge_partials-statement): put a split cache
+#    together again, empty parts and all.
 # 7. [merged_output_ratio](../../practice/ch03_values/values.ipynb#cell-id=merged_output_ratio-statement): what merging
 #    would cost another model.
 #

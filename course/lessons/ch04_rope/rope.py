@@ -523,6 +523,24 @@ for s in range(S):
 print(f"{S} decode steps give the {S} rows of the causal prefill")
 
 # %% [markdown]
+# An engine steps many requests at once, each with its own number of new and of cached tokens, in arrays as long as the
+# longest. What stands behind a length is anybody's; here it is NaN.
+
+# %%
+from ledger.reference.layer import decode_absorbed_batch
+
+new = np.array([3, 1, 2, 0])
+cached = T - S + new  # a request's new tokens are the last of its cached ones
+batch_q, batch_k = (np.full((len(new), *a.shape), np.nan) for a in (Q, K))
+for b in range(len(new)):
+    batch_q[b, : new[b]], batch_k[b, : cached[b]] = Q[: new[b]], K[: cached[b]]
+outputs = decode_absorbed_batch(batch_q, batch_k, new, cached, w_vc, L, scale)
+for output, rows in zip(outputs, new, strict=True):
+    assert np.allclose(output[:rows], expected[:rows], rtol=0, atol=1e-10 * np.abs(expected).max())
+    assert not output[rows:].any()
+print(f"new {new.tolist()} of cached {cached.tolist()}: each request's rows as by itself, padding gives 0")
+
+# %% [markdown]
 # ## What happens when one detail is wrong?
 #
 # None of the usual slips raises an error, because all shapes fit. Each of these changes one thing. Guess which is

@@ -161,7 +161,8 @@ for route, macs in (("materialize", materialize_macs), ("absorb", absorb_macs)):
 # They are not small. Look at absorb's share at one new token: an account of a whole *layer* must have them.
 #
 # But the list was made without asking which route runs: none of its lines depends on it. So the difference between the
-# routes is the same with them and without, and so is the place where that difference is zero.
+# routes is the same with them and without, and so is the place where that difference is zero. The next cell tests this
+# for the rope scores; the output projection is counted behind both routes when they run.
 #
 # (The rope key is stored once and shown to every head. Copying it beside each head's rebuilt key takes bytes and no
 # multiply-add. Those bytes come back further down.)
@@ -301,14 +302,40 @@ for S in (1, 64, 512) if not IN_BROWSER else (1, 16):
 # Every count equals its prediction, to the last multiply-add, and both routes give the same output. (The scale is a
 # division here; written as a multiplication it would count one for each score, on both sides.)
 #
-# Look at the last columns too. With few new tokens the largest array that materialize makes is the expanded keys, and it
-# moves more bytes than absorb for the same output. No multiply-add tells of that. Keep it in mind for the clock.
+# And the output projection, which was left out? Put it behind each route, and let the counter see both together.
+
+# %%
+from dataclasses import replace
+
+S = 16
+w_o = draw(heads * v, v3.hidden_dim, by=(heads * v) ** 0.5)
+queries = draw(heads, S, n), draw(heads, S, r)
+
+
+def projected(route, *given):
+    return route(*given).swapaxes(0, 1).reshape(S, -1) @ w_o  # [s, h·v] · [h·v, hidden]
+
+
+print(f"{S} new                alone   with the projection    difference")
+for route in (materialize, absorb):
+    calls = (route,), (projected, route)
+    alone, more = (count(*call, *queries, cache, *weights)[1].macs for call in calls)
+    print(f"{route.__name__:12} {alone:13,} {more:21,} {more - alone:13,}")
+    assert more - alone == shared_macs(S, cached, replace(v3, num_heads=heads))["output projection"]
+
+# %% [markdown]
+# It adds the same number to both.
+#
+# Look at the last columns of the first table, too. With few new tokens the largest array that materialize makes is the
+# expanded keys, and it moves more bytes than absorb for the same output. No multiply-add tells of that. Keep it in mind
+# for the clock.
 
 # %% [markdown]
 # ## How do the two lines run?
 #
-# Draw both totals over the new tokens on paper with two logarithmic scales. A widely shared explainer calls the lines
-# "nearly parallel" there. Are they? On such paper, parallel means growing by the same percentage.
+# Draw both totals over the new tokens on paper with two logarithmic scales. A post on these two routes (S. Dong, 2026,
+# [Understanding MLA Decoding](https://simondong1.github.io/mla-decoding.html)) calls the lines "nearly parallel" there.
+# Are they? On such paper, parallel means growing by the same percentage.
 #
 # All of absorb's work is proportional to $S$: one percent more tokens, one percent more work, slope 1. Of materialize's
 # work only the attention grows, so its slope is the share of the attention in the total:
@@ -395,7 +422,7 @@ for key, names in sorted(rows.items(), key=lambda row: crossover_limit(*row[0]))
 # heads cancel. GLM-5.2 has wide heads, which makes rebuilding dearer and its advantage in a pair smaller. So it crosses
 # at more than twice as many tokens.
 #
-# The same explainer says 228 tokens for GLM-5.2, beside the very formula of this page. Put its widths in:
+# The same post says 228 tokens for GLM-5.2, beside the very formula of this page. Put its widths in:
 
 # %%
 glm = model("GLM-5.2")
@@ -536,20 +563,24 @@ ratios = dict(zip(names, (seen[:, 0] / seen[:, 1]).T, strict=True))
 
 # %%
 def crossing(new_tokens, ratio):
-    """Where a ratio falls below 1 for the last time, between two points; NaN where it does not."""
+    """Where a ratio falls below 1 for the last time, between two points; None where it does not."""
     logs = np.log(ratio)
     for i in reversed(range(len(logs) - 1)):
         if logs[i] >= 0 > logs[i + 1]:
             share = logs[i] / (logs[i] - logs[i + 1])
             return new_tokens[i] * (new_tokens[i + 1] / new_tokens[i]) ** share
-    return np.nan
+    return None
+
+
+def equal_at(new_tokens, ratio):
+    found = crossing(new_tokens, ratio)
+    return f"{found:.0f}" if found else f"no crossing between {new_tokens[0]} and {new_tokens[-1]}"
 
 
 # %%
 predicted, found = crossover_new_tokens(cached, L, n, v), crossing(news, ratios["measured"])
-print(
-    f"predicted {predicted:.1f}, measured {found:.1f} new tokens: {found / predicted:.2f} of the prediction"
-)
+print(f"predicted {predicted:.0f}, measured {equal_at(news, ratios['measured'])} new tokens", end="")
+print(f": {found / predicted:.2f} of the prediction" if found else "")
 speeds = 2 * seen[:, :, 0] / seen[:, :, 2] / 1e9
 print(f"this core: {roof.flops / 1e9:.1f} GFLOP/s, {roof.flops / roof.bandwidth:.1f} FLOP a byte")
 for i in (0, len(news) // 2, -1):
@@ -560,10 +591,10 @@ fig = new_figure(7.5, 3.6, alt="Materialize over absorb by new tokens: predicted
 ax = fig.subplots()
 looks = (("predict", "o-"), ("count", "s--"), ("measure", "D-"))
 for (name, ratio), (color, look) in zip(ratios.items(), looks, strict=True):
-    ax.plot(news, ratio, look, color=COLORS[color], label=f"{name}: {crossing(news, ratio):.0f}")
+    ax.plot(news, ratio, look, color=COLORS[color], label=f"{name}: {equal_at(news, ratio)}")
 ax.axhline(1, color=COLORS["ink"], linewidth=1)
 ax.set(xscale="log", yscale="log", xlabel="new tokens", ylabel="materialize ÷ absorb")
-ax.set_title(f"{heads} heads of {v3.name}, {cached:,} cached, one core")
+ax.set_title(f"{heads} head{'s' * (heads > 1)} of {v3.name}, {cached:,} cached, one core")
 plain_ticks(ax.xaxis)
 ax.yaxis.set_major_formatter("{x:g}")
 ax.legend(title="equal at")
@@ -571,7 +602,7 @@ fig
 
 # %% [markdown]
 # The story is the predicted one: a ratio far above 1 on the left, and a fall through 1. The first line says how far from
-# the predicted place that is. Two things move it.
+# the predicted place that is, or that the fall lies beyond the points. Two things move it.
 #
 # * **Traffic of what was expanded** moves it to the right. Materialize writes keys and values of all heads to memory,
 #   copies the rope key beside each, and reads everything again. The second curve adds those bytes, and crosses only a
@@ -580,7 +611,8 @@ fig
 #   materialize's smaller ones, the crossing comes later, and otherwise earlier. With few new tokens absorb has too few
 #   rows and waits for the cache, so its advantage on the far left is smaller than predicted.
 #
-# So within about a tenth of 1 the formula was right, and the rest is noise or rates. Further off, look at the rates first.
+# So within about a tenth of 1 the formula was right, and the rest is noise or rates. Further off, look at the rates
+# first.
 # (If another program runs beside this page, the third curve wobbles. Run the measuring cells again.)
 
 # %% [markdown]
@@ -623,11 +655,10 @@ else:
         calls = torch_routes(S, 8192, 16, "cuda", getattr(torch, fast_half()))
         timing = time_pairs(calls, seconds=0.2)
         measured.append(timing["materialize"].low / timing["absorb"].low)
-    print(f"{torch.cuda.get_device_name()}, {fast_half()}: ", end="")
     found, by_count = crossing(points, measured), crossover_new_tokens(8192, L, n, v)
-    print(
-        f"equal at {found:.0f} new tokens, by multiply-adds at {by_count:.0f}: {found / by_count:.2f} of it"
-    )
+    print(f"{torch.cuda.get_device_name()}, {fast_half()}: predicted {by_count:.0f}", end=", ")
+    print(f"measured {equal_at(points, measured)} new tokens", end="")
+    print(f": {found / by_count:.2f} of the prediction" if found else "")
 
 # %% [markdown]
 # ## How far does traffic move it on a GPU?
@@ -713,8 +744,8 @@ print(f"\n{ratio:.2f} = {wide / narrow:.2f} · {speeds[1]:.0f} / {speeds[0]:.0f}
 #
 # They ship both routes.
 #
-# * **vLLM**, `model_executor/layers/attention/mla_attention.py`: `forward_mha` materializes and `forward_mqa` absorbs. The
-#   file calls the first "compute-friendly" and the second "data-movement-friendly".
+# * **vLLM**, `model_executor/layers/attention/mla_attention.py`: `forward_mha` materializes and `forward_mqa` absorbs.
+#   The file calls the first "compute-friendly" and the second "data-movement-friendly".
 # * **SGLang**, `models/deepseek_common/attention_forward_methods/`: `forward_mha.py` and `forward_mla.py`.
 #
 # None was found that evaluates the crossing. They choose by rules of thumb, which [lesson 6](../ch06_cache/cache.ipynb)

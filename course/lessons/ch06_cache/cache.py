@@ -174,9 +174,9 @@ for name in ("DeepSeek-V3.2", "GLM-5", "GLM-5.2"):
     print(f"{name:15} {m.num_mla_layers:6} {m.num_indexer_layers:12} {over[0]:16.1%} {over[1]:14.1%}")
 
 # %% [markdown]
-# A widely shared explainer says that the indexer adds 11 % to the cache. That is the first row against bf16. The engines that run these
-# models store the FP8 entry, and against that the same key weighs nearly twice as much. GLM-5.2 found a way down: most
-# of its layers own no indexer and reuse the selection of a layer before them.
+# The short form that is often quoted is "the indexer adds 11 %". That is the first row, against bf16. The engines that
+# run these models store the FP8 entry, and against that the same key weighs nearly twice as much. GLM-5.2 found a way
+# down: most of its layers own no indexer and reuse the selection of a layer before them.
 
 # %% [markdown]
 # ## How many tokens fit on a GPU?
@@ -282,8 +282,8 @@ fig
 # %% [markdown]
 # ## What does another model or GPU do?
 #
-# Two models side by side, the second one hatched and hollow. Left: a token's bytes in all layers, part by part. Right: how
-# many requests fit on one GPU, on a logarithmic axis.
+# Two models side by side, the second one hatched and hollow. Left: a token's bytes in all layers, part by part. Right:
+# how many requests fit on one GPU, on a logarithmic axis.
 #
 # * Set tensor parallel to 1 and to 16. Which dots move?
 # * Take GLM-5.2 and DeepSeek-V3.2, and compare what their indexers take.
@@ -356,8 +356,8 @@ for rule in ENGINE_RULES:
 # * **SGLang's rule** does not see the new tokens at all. With a short prefix it absorbs even a long prompt; with a long
 #   prefix it materializes even for a few tokens.
 #
-# Before you call this a bug, remember what the formula leaves out. Materializing writes expanded keys and values: lesson 5
-# computed, for an H200, that the crossing in *time* then comes later. Rows of different requests share a kernel.
+# Before you call this a bug, remember what the formula leaves out. Materializing writes expanded keys and values: lesson
+# 5 computed, for an H200, that the crossing in *time* then comes later. Rows of different requests share a kernel.
 # The new tokens attend to each other too, which matters where they are more than the cached ones. And a 512-row
 # threshold makes sense on a GPU whose absorbed kernel is the better tuned one. The formula tells you which decision to
 # measure.
@@ -468,8 +468,8 @@ assert np.allclose(whole, exact, atol=1e-5)
 # %% [markdown]
 # ### What does a smaller chunk cost?
 #
-# **Predict.** The products take the same multiply-adds in any order, and so does the scale, one multiplication for each of
-# the $S\,H\,C$ scores. What shrinks is the memory: the keys and values of a chunk, $\text{chunk}\cdot H\,(n+r+v)$, and
+# **Predict.** The products take the same multiply-adds in any order, and so does the scale, one multiplication for each
+# of the $S\,H\,C$ scores. What shrinks is the memory: the keys and values of a chunk, $\text{chunk}\cdot H\,(n+r+v)$, and
 # its scores, $S\,H\cdot\text{chunk}$. What is added is a merge for each chunk, two multiplications for each element of
 # the output, $2\,S\,H\,v$.
 #
@@ -596,7 +596,7 @@ def absorb(q_nope, q_rope, latents, k_rope, w_kc, w_vc, rd):
 # $\lVert o - o_{64}\rVert / \lVert o_{64}\rVert$.
 
 # %%
-tokens, rows = (512 if IN_BROWSER else 1024), 8  # cached and new
+tokens, rows = (256 if IN_BROWSER else 1024), 8  # cached and new
 
 
 def inputs(sharpness, in_common=0.0, rope_size=1.0):
@@ -750,15 +750,16 @@ print(f"rope in e4m3 with one scale would save {saved} of {whole_entry} bytes, {
 # %% [markdown]
 # ## Exercises to do next
 #
-# 1. [cache_values_per_token](../../practice/ch06_cache/cache.ipynb#cell-id=cache_values_per_token-statement): the entry and the full
-#    cache, in values.
-# 2. [cache_bytes_per_token](../../practice/ch06_cache/cache.ipynb#cell-id=cache_bytes_per_token-statement): three formats, computed from
-#    the model's widths.
-# 3. [tokens_that_fit](../../practice/ch06_cache/cache.ipynb#cell-id=tokens_that_fit-statement): what one GPU holds, and what more GPUs do
-#    not change.
-# 4. [requests_that_fit](../../practice/ch06_cache/cache.ipynb#cell-id=requests_that_fit-statement): the same in requests.
-# 5. [merge_chunked_context](../../practice/ch06_cache/cache.ipynb#cell-id=merge_chunked_context-statement): a long context, chunk by chunk,
-#    absorbed. The judge counts.
+# 1. [cache_values_per_token](../../practice/ch06_cache/cache.ipynb#cell-id=cache_values_per_token-statement): the entry
+#    and the full cache, in values.
+# 2. [cache_bytes_per_token](../../practice/ch06_cache/cache.ipynb#cell-id=cache_bytes_per_token-statement): three
+#    formats, computed from the model's widths.
+# 3. [tokens_that_fit](../../practice/ch06_cache/cache.ipynb#cell-id=tokens_that_fit-statement): what one GPU holds, and
+#    what more GPUs do not change.
+# 4. [requests_that_fit](../../practice/ch06_cache/cache.ipynb#cell-id=requests_that_fit-statement): the same in
+#    requests.
+# 5. [merge_chunked_context](../../practice/ch06_cache/cache.ipynb#cell-id=merge_chunked_context-statement): a long
+#    context, chunk by chunk, absorbed. The judge counts.
 #
 # ```
 # python judge.py 6

@@ -452,7 +452,8 @@ pictures.page_pool(tables, lengths=[10, 3, 8], num_pages=8, page=4)
 # A kernel has no arrays. It has a pointer to the first element, and **strides**: how many elements it is to the next
 # page, to the next slot. An index becomes an offset:
 #
-# $$\text{offset} = \text{page}\cdot\text{stride}_\text{page} + \text{slot}\cdot\text{stride}_\text{slot} + \text{feature}$$
+# $$\text{offset} = \text{page}\cdot\text{stride}_\text{page} + \text{slot}\cdot\text{stride}_\text{slot}
+# + \text{feature}$$
 
 # %%
 page, width = 4, 3
@@ -557,8 +558,8 @@ print(listing("gpu/mla_decode.py", "shared_tile", [*noted, "m_safe =", "empty ="
 #    16 heads of one token, or 4 heads of 4 tokens, share a tile. `m_row` masks rows that do not exist.
 # 2. The causal order: the last new token sees the whole length, the one before it one less.
 # 3. The tokens of this split. `part_of` is the plan of your exercise.
-# 4. Queries are loaded once. `DOT` is the products' dtype: on a GPU that of the queries, in the interpreter float32. NumPy
-#    has no bf16, and would multiply the numbers' 16 bits as integers.
+# 4. Queries are loaded once. `DOT` is the products' dtype: on a GPU that of the queries, in the interpreter float32.
+#    NumPy has no bf16, and would multiply the numbers' 16 bits as integers.
 # 5. The two traps: int64 before the strides, and a mask on each load.
 # 6. Latents and rope are two loads, since 576 is no power of two. `b_latent` is loaded once and used by all rows, twice:
 #    for the scores and for acc. (`load_latents` reads FP8 codes too.)
@@ -574,14 +575,14 @@ print(listing("gpu/mla_decode.py", "shared_tile", [*noted, "m_safe =", "empty ="
 #
 # The batch looks like an engine's: pages in random order. Everything unused is NaN, and block tables point nowhere behind
 # their end. The oracle gathers the pages and does one softmax in float64. (In a browser, which has no Triton, a twin of
-# this kernel runs on WebGPU: `kernels/README.md`.)
+# this kernel runs on WebGPU, further down.)
 
 # %% tags=["no-browser"]
 if gpu is not None:
     lengths, heads = ([300, 77], 16) if gpu.INTERPRETED else ([4096, 4000], 128)
     error = trial.error(trial.make_batch(lengths, heads), scale)
     how = "interpreted" if gpu.INTERPRETED else f"on {torch.cuda.get_device_name()}"
-    print(f"Triton, {how}: {heads} heads, lengths {lengths}:", end=" ")
+    print(f"Triton, {how}, {trial.HALF}: {heads} heads, lengths {lengths}:", end=" ")
     print(f"largest error {error:.1e} of the largest element")
 
 # %% [markdown]
@@ -656,12 +657,12 @@ if gpu is not None:
     from ledger.kernels.gpu.compiled import TARGETS, table
 
     room = TARGETS["sm_90"].shared
+    ladder = ("one_head", "shared_tile", "shared_tile, many rows", "shared_tile, FP8", "combine")
     print(f"sm_90 ({TARGETS['sm_90'].example}): {room:,} bytes of shared memory a program\n")
     print(f"{'kernel':24} {'shared':>9} {'registers':>10} {'spilled':>8}   products by")
-    for row in table(("sm_90",)):
-        if row.kernel.startswith(("one_head", "shared_tile", "combine")):
-            how = row.matrix or "-"
-            print(f"{row.kernel:24} {row.shared:9,} {row.registers:10} {row.spilled:8}   {how}")
+    for row in table(("sm_90",), ladder):
+        how = row.matrix or "-"
+        print(f"{row.kernel:24} {row.shared:9,} {row.registers:10} {row.spilled:8}   {how}")
 
 # %% [markdown]
 # Nothing spills, and all fits. Hopper's fast instruction, `wgmma`, wants 64 rows; with fewer it is `mma`, that of older
@@ -669,6 +670,65 @@ if gpu is not None:
 # two programs, which share their tiles through L2.
 #
 # All kernels, also for a T4, an A100 and an MI300X: `python -m ledger.kernels.gpu.compiled`.
+
+# %% [markdown]
+# ## Can your own GPU do it, even in a browser?
+#
+# `kernels/web/mla_decode.wgsl` is the same loop for WebGPU: in float32, without pages, and a *workgroup* of 256 lanes is
+# what a program is in Triton. It takes up to 32 heads of a request. This is how each head's lane corrects $m$ and $l$,
+# as `tile_loop` does:
+
+# %%
+from ledger.kernels import web
+
+missing = web.available()
+print(missing or f"It runs on: {web.adapter_name()}")
+print(web.source("mla_decode").split("// new maximum, rescale\n")[1].split("    workgroupBarrier")[0])
+
+# %% [markdown]
+# Requests of 20, 0, 9 and 1 tokens, NaN behind each end. Which log-sum-exp should the empty one have?
+
+# %%
+if missing is None:
+    lengths, heads = np.array([20, 0, 9, 1]), 32
+    asked, held = (rng.standard_normal((4, rows, L + r), dtype=np.float32) for rows in (heads, 20))
+    held[np.arange(20) >= lengths[:, None]] = np.nan
+    right, right_lse = mla.decode_absorbed(asked.astype(float), held.astype(float), lengths, L, scale)
+    found = web.mla_decode(asked, held, lengths, L, scale)
+    error = np.abs(found.out - right).max() / np.abs(right).max()
+    print(f"largest error against float64, over the largest element: {error:.1e}")
+    print("log-sum-exp of head 0:", *(f"{lse:.4f}" for lse in found.lse[:, 0]))
+    print("in float64:           ", *(f"{lse:.4f}" for lse in right_lse[:, 0]))
+
+# %% [markdown]
+# Now the time. One request is one workgroup here, so predict: how much longer do many requests take than one? (On a
+# software adapter, which is slow, they are few and short.)
+
+# %%
+from ledger.account.attention import decode_absorbed_bytes
+
+
+def web_time(batch, length):
+    made = (rng.standard_normal((batch, rows, L + r), dtype=np.float32) for rows in (32, length))
+    how = *made, np.full(batch, length), L, scale
+    seconds = web.time_kernel(web.mla_decode, *how, seconds=0.1).low
+    nbytes = decode_absorbed_bytes(batch * length, 32, L, r, itemsize=4, requests=batch).total
+    print(f"{batch:2} × {length:,} tokens: {seconds * 1e3:.3g} ms, {nbytes / seconds / 1e9:.3g} GB/s")
+    return seconds
+
+
+if missing is None and web_time(1, 16) < 2e-3:
+    web_time(1, 1024), web_time(16, 1024)
+elif missing is None:
+    web_time(4, 16)
+
+# %% [markdown]
+# A GPU should take about as long for many as for one, until every processor has a workgroup: a single request leaves
+# most of them idle. That is what split-KV is for, which this kernel does not have. (llvmpipe and SwiftShader run the
+# same text on the CPU: their numbers are right, and their speed says nothing about a GPU.)
+#
+# With 128 heads a request is four workgroups, each of which loads every tile. So the cache comes in four times, mostly
+# from the GPU's own cache.
 
 # %% [markdown]
 # ## How long does it take here?
@@ -747,7 +807,8 @@ recorded = [run for run in runs if "mla_decode" in run["figures"]]
 if not recorded:
     print("nothing yet: the kernel was not measured here. The published times are further up.")
 for run in recorded:
-    print(f"{run['machine']['CUDA device']}, {run['date']}, commit {run['commit']}")
+    print(f"{run['machine']['CUDA device']}, {run['figures']['ceilings']['dtype']}", end=", ")
+    print(f"{run['date']}, commit {run['commit']}")
     for row in run["figures"]["mla_decode"]:
         print(f"{row['num_heads']:5} heads, {row['requests']} × {row['cached_tokens']:,}:", end=" ")
         print(f"{row['us']:,.0f} µs")
@@ -802,16 +863,20 @@ pictures.RooflineExplorer().show()
 # %% [markdown]
 # ## Exercises to do next
 #
-# 1. [online_softmax_step](../../practice/ch07_decode_kernel/decode_kernel.ipynb#cell-id=online_softmax_step-statement): one block more.
-# 2. [split_plan](../../practice/ch07_decode_kernel/decode_kernel.ipynb#cell-id=split_plan-statement): who reads which tokens.
-# 3. [gather_pages](../../practice/ch07_decode_kernel/decode_kernel.ipynb#cell-id=gather_pages-statement): a request out of its pages.
-# 4. [arithmetic_intensity](../../practice/ch07_decode_kernel/decode_kernel.ipynb#cell-id=arithmetic_intensity-statement): FLOP for each
-#    cached byte.
-# 5. [roofline_seconds](../../practice/ch07_decode_kernel/decode_kernel.ipynb#cell-id=roofline_seconds-statement): the bound.
-# 6. [absorb_heads_kernel](../../practice/ch07_decode_kernel/triton_kernels.ipynb#cell-id=absorb_heads_kernel-statement): the absorb as
-#    a kernel, in Triton.
-# 7. [mla_decode_kernel](../../practice/ch07_decode_kernel/triton_kernels.ipynb#cell-id=mla_decode_kernel-statement): a tile of the
-#    cache for all heads.
+# 1. [online_softmax_step](../../practice/ch07_decode_kernel/decode_kernel.ipynb#cell-id=online_softmax_step-statement):
+#    one block more.
+# 2. [split_plan](../../practice/ch07_decode_kernel/decode_kernel.ipynb#cell-id=split_plan-statement): who reads which
+#    tokens.
+# 3. [gather_pages](../../practice/ch07_decode_kernel/decode_kernel.ipynb#cell-id=gather_pages-statement): a request out
+#    of its pages.
+# 4. [arithmetic_intensity](../../practice/ch07_decode_kernel/decode_kernel.ipynb#cell-id=arithmetic_intensity-statement):
+#    FLOP for each cached byte.
+# 5. [roofline_seconds](../../practice/ch07_decode_kernel/decode_kernel.ipynb#cell-id=roofline_seconds-statement): the
+#    bound.
+# 6. [absorb_heads_kernel](../../practice/ch07_decode_kernel/triton_kernels.ipynb#cell-id=absorb_heads_kernel-statement):
+#    the absorb as a kernel, in Triton.
+# 7. [mla_decode_kernel](../../practice/ch07_decode_kernel/triton_kernels.ipynb#cell-id=mla_decode_kernel-statement): a
+#    tile of the cache for all heads.
 #
 # The last two need PyTorch and Triton, so a computer with Linux, and no GPU.
 #
@@ -819,4 +884,5 @@ pictures.RooflineExplorer().show()
 # python judge.py 7
 # ```
 #
-# Chapter 8 makes use of the free rows: several tokens in one step.
+# Then go on to [lesson 8](../ch08_mtp/drafts.ipynb): several tokens of a request in one step. Whether their rows are free
+# depends on how many heads a GPU has, as above: with 16 they are, with 128 they are not.

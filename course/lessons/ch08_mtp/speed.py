@@ -126,8 +126,9 @@ flow("One layer of a verifying step", lanes)
 # $$\text{layer} = \max\left(\text{attention} + \text{experts},\ \ T\cdot 8\cdot 21728\,/\,\text{network}\right)$$
 #
 # The last line supposes that the way to the experts and back, the **all-to-all**, is hidden behind the rest, or the rest
-# behind it. (Chapter 9 shows how two half batches do that, and where the bytes of a token come from.) A whole step is 61
-# such layers, and for each draft one more, the drafter, with a single token of each request.
+# behind it. (Chapter 9 shows how two half batches do that, and where the bytes of a token come from.) "Read once" is from
+# the GPU's memory; what a kernel's programs load is counted further down. A whole step is 61 such layers, and for each
+# draft one more, the drafter, with a single token of each request.
 
 # %% [markdown]
 # ## Where do 187e6, 44e6, 88e6 and 3 come from?
@@ -402,6 +403,63 @@ print(f"\nmeasured, twice the heads for twice the rows, 64 to 128: {many / few:.
 # 0.5.14, ai-dynamo/aiconfigurator at 095f58a5, Apache-2.0.)
 
 # %% [markdown]
+# ## What do rows cost the course's own kernel?
+#
+# So far "read once" was the account's. Lesson 7's kernel takes several new tokens of a request, too: a query row is a head
+# of one of them, and a program serves a *block* of rows. With 16 heads and blocks of 16 rows, does a second token read the
+# cache again? **Predict** before you look.
+
+# %% tags=["no-browser"]
+try:
+    from ledger.kernels import gpu
+    from ledger.kernels.gpu import trial, tuning
+    from ledger.kernels.interpret.watched import watched
+except ImportError as reason:
+    gpu = None
+    print(f"{reason}: torch and Triton are needed to run the kernels. All else on this page runs without.")
+
+# %% tags=["no-browser"]
+if gpu is not None:
+    scale = v3.qk_dim**-0.5
+    print("heads   new tokens   rows of a block   blocks     error")
+    for heads, s in [(16, 1), (16, 2), (16, 4)] + [(128, s) for s in (1, 2, 4) if not gpu.INTERPRETED]:
+        block = tuning.decode_blocks(tuning.architecture(), False, s * heads).BLOCK_H
+        error = trial.error(trial.make_batch([256], heads, s), scale)
+        print(f"{heads:5} {s:12} {block:17} {-(-s * heads // block):8} {error:9.0e}")
+
+# %% [markdown]
+# It is right (the error is against float64). In the interpreter every load can be counted; on a GPU there is a clock.
+
+# %% tags=["no-browser"]
+if gpu is not None and gpu.INTERPRETED:
+    entries = 2 * 256 * v3.latent_dim
+    print(f"16 heads, 256 cached tokens, whose latents are {entries:,} bytes\n\nnew tokens   bytes loaded")
+    for s in (1, 2, 4):
+        with watched() as works:
+            gpu.mla_decode(*trial.make_batch([256], 16, s), scale, num_splits=1)
+        loaded = works["shared_tile"].loaded["p_latent"]
+        print(f"{s:10} {loaded:14,} = {loaded / entries:.0f} · {entries:,}")
+
+# %% tags=["no-browser"]
+if gpu is not None and not gpu.INTERPRETED:
+    cached, requests = 4096, 64
+    for heads in (16, 128):
+        batches = {s: trial.make_batch([cached] * requests, heads, s) for s in (1, 2, 4)}
+        calls = {s: partial(gpu.mla_decode, *each, scale, longest=cached) for s, each in batches.items()}
+        times = time_pairs(calls, 0.4)
+        print(f"{heads:3} heads: {1e6 * times[1].median:6.0f} µs with one new token, ", end="")
+        print(*(f"{times[s].median / times[1].median:.2f} × with {s}" for s in (2, 4)), sep=", ")
+elif gpu is not None:
+    print("no GPU here, so no times")
+
+# %% [markdown]
+# This kernel does **not** read once: every block of rows loads the cache for itself, so with 16 heads in blocks of 16 rows
+# four tokens load it four times. The account's "once" means reading *from the GPU's memory*. A GPU runs the blocks of a
+# request side by side, and what one has loaded the others may find in its L2 cache; how often they do only a clock or
+# a profiler tells. Larger blocks are the sure way: one of 64 rows, which the kernel takes on an H100 where there are
+# as many, serves four tokens of 16 heads at once.
+
+# %% [markdown]
 # ## How does a dense 7B model compare?
 #
 # Most of what is written on speculative decoding is about dense models of one GPU: the larger the batch, the smaller the
@@ -516,9 +574,23 @@ print(f"lower ridges and projections take {lost[0]:.0%} of the gain of 16 at 4K,
 # ## What has been measured?
 #
 # 1. **DeepSeek-V3's report** (arXiv 2412.19437, section 5.4.3): one draft, accepted 85 to 90 % of the time, 1.8 times the
-#    tokens a second. The load is not given. The plain account has 1.82 at 16 requests and 4K.
+#    tokens a second. The load is not given.
 # 2. **SGLang's documentation**: 1.8 times for one request and 1.5 for 32, eight H200 that share every layer (tensor
 #    parallel, no all-to-all). The number of drafts is not given.
+#
+# For the first, guess the load: 16 requests at 4K, on the 128 GPUs of this page.
+
+# %%
+print(
+    f"the report 1.8; the plain account {gains['plain'][0]:.2f}, the refined one {gains['+ floor'][0]:.2f}"
+)
+best = max(full.speedup(n, 1, c, [0.9], as_reached(h100)) for n in range(1, 65) for c in (1024, 4096))
+print(f"the refined one at the load that suits it best, from 1K on, 90 % accepted: {best:.2f}")
+
+# %% [markdown]
+# The plain account meets the report and the refined one does not, at any load. That is not in favour of the plain one:
+# with $1 + p$ tokens from 1.85 to 1.90, a gain of 1.8 says no more than that a second row cost next to nothing. A time
+# that passes in each step whatever it verifies makes rows cheap as well, and the third measurement shows such a time.
 #
 # For the second, deal every weight out to 8 GPUs, leave the cache whole on each, and read only the experts that some
 # token asked for:
@@ -529,18 +601,20 @@ from ledger.published import MTP_GAINS
 whole = replace(setup_for(v3, 1), token_bytes=0)
 shared = refined(v3, whole, group=1, floor=layer_floor(), tensor_parallel=8)
 reached = as_reached(h200)
-print("requests   published     account with 1 draft, 2, 3        without the floor")
+print("requests   published     refined, with 1 draft, 2, 3      without the floor               plain")
 for row in MTP_GAINS[:2]:
     print(f"{row.requests:8} {row.gain:11}", end="     ")
-    for account in (shared, replace(shared, floor=0)):
+    for account in (shared, replace(shared, floor=0), Refined(setup=shared.setup)):
         found = (account.speedup(row.requests, k, 4096, acceptance, reached) for k in (1, 2, 3))
         print("".join(f"{gain:9.2f}" for gain in found), end="     ")
     print()
 
 # %% [markdown]
-# No single number of drafts fits both rows: one request wants 2, and 32 want 1. Without the floor the account would say 1.2
-# for one request: a second token asks for up to eight *other* experts, and they must be read. So a step for one request is
-# mostly waiting, for launches and other GPUs, if this account is right. A floor makes extra rows cheap.
+# No single number of drafts fits both rows: one request wants 2, and 32 want 1. (The plain account reads all experts for
+# one token as for many. So rows are free to it at both loads, and it cannot tell them apart.) Without the floor the
+# account would say 1.2 for one request: a second token asks for up to eight *other* experts, and they must be read. So a
+# step for one request is mostly waiting, for launches and other GPUs, if this account is right. A floor makes extra rows
+# cheap.
 #
 # 3. **LMSYS** (blog of 17 July 2025) served prompts of 65,536 tokens on 16 H200, two requests on each. It gives
 # throughputs with and without drafts. Take the time of the *first* row as it is.
@@ -627,10 +701,13 @@ DraftChooser().show()
 # %% [markdown]
 # ## What do engines do with this?
 #
-# The number of drafts is a flag (the [first part](drafts.ipynb) has them), and a small one is the default advice.
+# The number of drafts is a flag (the [first part](drafts.ipynb) has them). Two engines can change it while they run:
 #
-# * **SGLang** offers to adapt the number of steps while it runs, **vLLM** lists a method that sets it by load. vLLM's method
-#   is `mtp`; `deepseek_mtp`, which many guides still show, is an older alias.
+# * **vLLM**: `num_speculative_tokens_per_batch_size` in the speculative configuration, a list of ranges of batch sizes and
+#   the number of drafts for each: `[[1, 16, 3], [17, 256, 1]]`. That is this page's rule, by load. The method is `mtp`;
+#   `deepseek_mtp`, which many guides still show, is an older alias.
+# * **SGLang**: `--speculative-adaptive` changes the number of steps by what was accepted lately, with a file of its own
+#   for the numbers to choose from, `--speculative-adaptive-config`.
 # * Both can switch drafting off, and a deployment for throughput often does; one for latency seldom.
 #
 # With a sparse indexer (chapter 10) each row picks cached tokens of its own, so the rows share less of the reading.

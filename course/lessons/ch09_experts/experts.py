@@ -391,27 +391,31 @@ for column, way in enumerate(predicted._fields):
 # ## Is a token of decode the same as one of prefill?
 #
 # It weighs the same. It does not cost the same, because the floor is shared by whatever travels with it. Take what
-# the table of H800 left over at 64 GPUs for the floor. Beside it stands what the experts themselves need at least: the
-# longer of arithmetic and of reading their weights. (So a network of H800 meets GPUs of H200 here: no published table has
-# both of one machine.)
+# the table of H800 left over at 64 GPUs for the floor, and let the card carry what it carried there: the copies that leave
+# the node, $1 - 8/G$ of all. For *all* bytes together that is a card of 50 GB/s $/\,(1 - 8/G)$. Beside it stands what the
+# experts themselves need at least: the longer of arithmetic and of reading their weights. (So a network of H800 meets GPUs
+# of H200 here: no published table has both of one machine.)
 
 # %%
 from ledger.account.experts import all_to_all_seconds
 
-floor = sum(rest[sizes.index(64)]) / 1e6
+left_over = {ranks: sum(both) / 1e6 for ranks, both in zip(sizes, rest, strict=True)}  # seconds, both ways
+speed = {ranks: card / (1 - 8 / ranks) for ranks in (64, 128)}  # bytes/s of all copies
+floor = left_over[64]
 reading = (v3.num_experts // 64 + v3.num_shared_experts) * each / h200.bandwidth
 print("                                                               the experts, µs")
 print("tokens        MB    journey, µs   of it floor    µs a token    reading   arithmetic")
 for batch in (1, 16, 64, 128, 1024, 8192):
-    seconds = all_to_all_seconds(batch, k, d, card, floor)
+    seconds = all_to_all_seconds(batch, k, d, speed[64], floor)
     work = 2 * batch * (k + v3.num_shared_experts) * each / h200.rate("fp8")
     print(f"{batch:6,} {batch * journey / 1e6:9.1f} {1e6 * seconds:14,.0f} {floor / seconds:13.0%}", end="")
     print(f"{1e6 * seconds / batch:14.1f} {1e6 * reading:10.1f} {1e6 * work:12,.1f}")
 
 # %% [markdown]
-# If there is a floor of that size, a decode step with few tokens pays mostly delay; a prefill pays for bytes alone. (There
-# the normal kernels do better than the formula, which sends all eight copies over the card.) In every row the journey takes
-# longer than the experts. So it had better happen at the same time as something else.
+# The row of 128 tokens is the published one again, 173 + 314 µs. If there is a floor of that size, a decode step with few
+# tokens pays mostly delay; a prefill pays for bytes alone. (There the normal kernels do better than the formula, which sends
+# every copy that leaves the node over the card.) In every row the journey takes longer than the experts. So it had better
+# happen at the same time as something else.
 
 # %% [markdown]
 # ## What can hide behind what?
@@ -446,7 +450,7 @@ for c, m, stages in ((2, 2, 1), (2, 2, 2), (2, 2, 5), (2, 2, 50), (3, 1, 50), (1
 # %%
 from ledger.account.experts import layer_stages
 
-layer = (4096, v3, h200, 64, card, floor)  # cached tokens, model, GPU, ranks, bytes/s, floor
+layer = (4096, v3, h200, 64, speed[64], floor)  # cached tokens, model, GPU, ranks, bytes/s, floor
 full, half = layer_stages(64, *layer), layer_stages(32, *layer)
 print("µs of a layer        attention   dispatch    experts    combine")
 for name, stage in (("64 tokens", full), ("32 tokens", half)):
@@ -467,7 +471,7 @@ schedule_picture(two_layers, unit="µs of two layers")
 # %%
 def gain(batch, ranks, floor):
     """Time of one batch over that of two halves, and over that of two halves that take half the time."""
-    setting = (4096, v3, h200, ranks, card, floor)
+    setting = (4096, v3, h200, ranks, speed[ranks], floor)
     full, half = layer_stages(batch, *setting), layer_stages(batch / 2, *setting)
     one, ideal = overlap_seconds(full.compute * moe_layers, full.communication * moe_layers)
     two = finish(timeline(half.compute * moe_layers, half.communication * moe_layers, batches=2))
@@ -475,7 +479,7 @@ def gain(batch, ranks, floor):
 
 
 cases = [(ranks, sum(fit.floor for fit in fits.values())) for ranks in (64, 128)]
-cases += [(ranks, sum(rest[sizes.index(ranks)]) / 1e6) for ranks in (64, 128)]
+cases += [(ranks, left_over[ranks]) for ranks in (64, 128)]
 print("times as fast         (in brackets: if halves took half)")
 print("tokens a GPU ", *(f"{ranks:5} GPUs, {1e6 * each_floor:3.0f} µs" for ranks, each_floor in cases))
 for batch in (8, 16, 32, 64, 128, 512):
@@ -483,9 +487,9 @@ for batch in (8, 16, 32, 64, 128, 512):
 
 # %% [markdown]
 # With 8 tokens a GPU two half batches are slower than one in every column. Where they break even depends on the floor: with
-# 128 GPUs what was left over moves that point to several times as many tokens. With 64 GPUs it hardly moves: each GPU has
-# more experts to read, and the floor hides behind that. So do not carry a break-even from one machine to another. The
-# numbers in brackets are the exercise's rule, where a half takes half the time; it promises a gain everywhere.
+# 128 GPUs what was left over moves that point to several times as many tokens. With 64 GPUs it moves little, and to fewer:
+# each GPU has more experts to read, and the floor hides behind that. So do not carry a break-even from one machine to
+# another. The numbers in brackets are the exercise's rule, where a half takes half the time; it promises a gain everywhere.
 
 # %% [markdown]
 # ## What happens when you turn the knobs?

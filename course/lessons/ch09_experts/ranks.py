@@ -133,18 +133,20 @@ traffic_picture(megabytes, "MB", digits=2)
 # ## Does the layer compute the same?
 #
 # Now four processes. To be quick on any machine the layer is scaled down: an eighth of DeepSeek-V3's widths, 32 experts,
-# 8 to each rank, and the same uneven tokens. `launch.run` starts a process for each rank, and `tour` is what each of them
-# runs: the layer, a decode step, a few timings. What **must** be equal, before you look?
+# 8 to each rank, still in 8 groups of which 4 are open, and the same uneven tokens. `launch.run` starts a process for each
+# rank, and `tour` is what each of them runs: the layer, the answer to this lesson's exercise, a decode step, a few
+# timings. What **must** be equal, before you look?
 
 # %% tags=["no-browser"]
 import time
 
+from ledger.exercises.dispatch_and_combine import ANSWER
 from ledger.parallel import launch, steps
 from ledger.parallel.tour import fails, tour
 
 cached, sizes = 4097, (64, 2**12, 2**15, 2**18, 2**20, 2**22)  # tokens; bytes
 start = time.perf_counter()
-toured = launch.run(tour, R, cached, sizes)
+toured = launch.run(tour, R, cached, sizes, ANSWER)
 print(f"{R} processes, {time.perf_counter() - start:.1f} s, most of it imports of torch")
 layers = [found["experts"] for found in toured]
 for rank, found in enumerate(layers):
@@ -190,6 +192,16 @@ for rank, found in enumerate(layers):
 # %% [markdown]
 # Byte by byte. At the full width the same two formulas give 7,392 and 14,336. The ids are 8 bytes a copy, a thousandth of a
 # token at full width, and no formula of the course counts them.
+#
+# The exercise below asks for the same layer in plain steps: nothing is rounded, and a copy travels with its expert's number
+# and comes home. Its reference answer ran on the same four processes, in float64, with 64 values a token.
+
+# %% tags=["no-browser"]
+for rank, found in enumerate(found["answer"] for found in toured):
+    print(f"rank {rank}: off by {found['error']:.0e} from one process, ", end="")
+    print(f"{found['leaving']:7,} bytes left for other ranks, {found['need']:7,} had to")
+    assert found["error"] < 1e-12
+    assert found["leaving"] == found["need"]
 
 # %% [markdown]
 # ## What if a rank dies?
@@ -415,3 +427,5 @@ HoldingExplorer().show()
 # ```
 # python judge.py 9
 # ```
+#
+# Then go on to [lesson 10](../ch10_dsa/indexer.ipynb), where a query no longer reads the whole cache.

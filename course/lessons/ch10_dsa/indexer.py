@@ -48,10 +48,11 @@
 #
 # ## What should you know before?
 #
-# Absorbed decode (lessons 3 and 4) and the paged cache (lesson 7). From speculative decoding: several new tokens are verified
-# in one forward ([lesson 8](../ch08_mtp/drafts.ipynb)); here each of them picks for itself. From serving long contexts:
-# the longer a request, the more of a step's reads are its own, and caches of long prefixes are kept and shared. That is
-# why a saving in reads is worth a second cache.
+# Absorbed decode ([lesson 3](../ch03_values/values.ipynb), [lesson 4](../ch04_rope/rope.ipynb)) and the paged cache
+# ([lesson 7](../ch07_decode_kernel/decode_kernel.ipynb)). From speculative decoding: several new tokens are verified
+# in one forward ([lesson 8](../ch08_mtp/drafts.ipynb)); here each of them picks for itself. From serving long contexts
+# ([lesson 6](../ch06_cache/cache.ipynb) counts their bytes): the longer a request, the more of a step's reads are its own,
+# and caches of long prefixes are kept and shared. That is why a saving in reads is worth a second cache.
 
 # %% [markdown]
 # ## Can you pick by hand?

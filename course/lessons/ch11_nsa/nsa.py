@@ -42,6 +42,12 @@
 #
 # </details>
 #
+# ## What should you know before?
+#
+# DSA's indexer, which scores every token, and what is saved by reading few ([lesson 10](../ch10_dsa/indexer.ipynb));
+# groups of heads that share keys and values ([lesson 2](../ch02_heads/heads.ipynb)); log-sum-exps
+# ([lesson 3](../ch03_values/values.ipynb)).
+#
 # (The next cell keeps NumPy's products to one core, so that the times on this page vary less.)
 
 # %%
@@ -474,9 +480,8 @@ fig
 # %% [markdown]
 # ## Do the real kernels read that?
 #
-# `kernels/gpu/nsa.py` has them in Triton: `nsa_compress`, `nsa_select`, and `nsa_attend`, which runs each branch. In
-# Triton's interpreter every load is counted. **Predict** them first: a branch reads the queries, the list of blocks,
-# and a key and a value of each group for each of its tokens, once for all heads of the group. Then **count**.
+# `kernels/gpu/nsa.py` has them in Triton: `nsa_compress`, `nsa_select`, and `nsa_attend`, which runs each branch. They run
+# here on 512 tokens, on a GPU or in Triton's interpreter, each beside the course's own float64.
 
 # %% tags=["no-browser"]
 try:
@@ -488,10 +493,10 @@ except ImportError as reason:
     gpu = None
     print(f"{reason}: torch and Triton are needed to run the kernels. All else on this page runs without.")
 else:
-    print("interpreted, reduced sizes" if gpu.INTERPRETED else "on a GPU, where loads are not counted")
+    print("in Triton's interpreter" if gpu.INTERPRETED else torch.cuda.get_device_name())
 
 # %% tags=["no-browser"]
-if gpu is not None and gpu.INTERPRETED:
+if gpu is not None:
     tokens, heads, groups, dim, value, four = 512, 32, 2, 32, 16, 4
     shapes = ((1, 1, heads, dim), (1, tokens, groups, dim), (1, tokens, groups, value))
     q, k, v = (torch.randn(shape, device=DEVICE) for shape in shapes)
@@ -503,6 +508,40 @@ if gpu is not None and gpu.INTERPRETED:
     ways = {"compressed": (pair, dict(compressed=(32, 16)), compressed_seen(tokens, nsa), 0)}
     ways["selected"] = ((k, v), dict(blocks=blocks), four * 64, blocks.numel())
     ways["window"] = ((k, v), dict(window=64), 64, 0)
+
+
+# %% tags=["no-browser"]
+def exact(q, k, v):
+    """One group: q (heads, dim), k (tokens, dim), v (tokens, value) -> its blocks, each branch's output."""
+    scale, last = q.shape[1] ** -0.5, len(k)
+    small = [compress_blocks(x, 32, 16) for x in (k, v)]
+    probs = np.exp(scale * q @ small[0].T)
+    probs = (probs / probs.sum(axis=1, keepdims=True)).sum(axis=0)
+    chosen = sorted(pick_blocks(selection_scores(probs, last, 32, 16, 64), count=4, initial=1, local=2))
+    inside = [64 * block + i for block in chosen for i in range(64)]
+    read = {"compressed": (*small, list(range(len(probs)))), "selected": (k, v, inside)}
+    read["window"] = k, v, list(range(last - 64, last))
+    return chosen, {name: attend(q, *each, scale)[0] for name, each in read.items()}
+
+
+# %% tags=["no-browser"]
+if gpu is not None:
+    got = {n: gpu.nsa_attend(q, *pair, length, **way, **once).out for n, (pair, way, *_) in ways.items()}
+    for g in range(groups):
+        mine = slice(g * heads // groups, (g + 1) * heads // groups)
+        chosen, right = exact(*(x.double().cpu().numpy() for x in (q[0, 0, mine], k[0, :, g], v[0, :, g])))
+        print(
+            f"group {g}: blocks {sorted(blocks[0, 0, g].tolist())}, the oracle's {chosen}; off by", end=""
+        )
+        for n, want in right.items():
+            error = np.abs(got[n][0, 0, mine].double().cpu().numpy() - want).max() / np.abs(want).max()
+            print(f" {error:.0e} ({n})", end="")
+        print(" of the largest")
+
+# %% [markdown]
+# In the interpreter every load is counted. **Predict** them first: a branch reads the queries, the list of blocks, and a
+# key and a value of each group for each of its tokens, once for all heads of the group. Then **count**. (On a GPU there is
+# a clock instead: `python bench/kernels.py` has the selected blocks beside single tokens.)
 
 # %% tags=["no-browser"]
 if gpu is not None and gpu.INTERPRETED:

@@ -25,6 +25,8 @@
 # * The result is a new array: it never shares memory with an input, unless the statement allows it.
 # * The judge gives each case some seconds. A Python loop over every single element is too slow at a model's widths.
 # * A multiply-add is one multiplication and one addition. It is counted as one.
+#
+# `%judge` in a cell shows how far you are. In a browser it also gives your answers as a file, and takes one back.
 
 # %%
 import numpy as np

@@ -17,6 +17,8 @@
 # read-only and need not be contiguous; sizes of 0 and 1 are legal, and an empty result still has the right shape.
 # `hint("split_kv_b")` shows the first of three hints, and `case("split_kv_b", "odd sizes, values wider", 123456)` the
 # inputs of a case that a check named.
+#
+# `%judge` in a cell shows how far you are. In a browser it also gives your answers as a file, and takes one back.
 
 # %%
 import math

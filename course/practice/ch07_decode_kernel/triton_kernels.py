@@ -14,7 +14,7 @@
 # [practice 7](decode_kernel.ipynb) and the lesson
 # [7 a decode kernel](../../notebooks/ch07_decode_kernel/decode_kernel.ipynb).
 #
-# This notebook needs PyTorch and Triton, so it does not run in a browser, and Triton comes for Linux alone. It needs no
+# This notebook needs PyTorch and Triton: in a browser its checks are skipped. Triton comes for Linux alone. It needs no
 # GPU: the first cell asks for Triton's interpreter, which runs a kernel's Python text, one program after the other. The
 # judge does the same, and it sees more there than a GPU would show:
 #
@@ -38,6 +38,8 @@
 #   same, and a mask says which of them are there.
 #
 # `hint("mla_decode_kernel")` shows the first of three hints.
+#
+# `%judge` in a cell shows how far you are. In a browser it also gives your answers as a file, and takes one back.
 
 # %%
 import os

@@ -19,6 +19,8 @@
 #
 # `hint("step_seconds")` shows the first of three hints, and `case("step_seconds", "one request", 123456)` the inputs of
 # a case that a check named.
+#
+# `%judge` in a cell shows how far you are. In a browser it also gives your answers as a file, and takes one back.
 
 # %%
 import math
@@ -200,7 +202,7 @@ def step_seconds(
     num_draft_tokens: drafts for each request
     cached_tokens: tokens in each request's cache
     machine: bandwidth and network in bytes/s, flops in FLOP/s by dtype
-    setup: bytes, FLOP, experts and layers; see above
+    setup: bytes and FLOP of one layer, numbers of its experts, and the number of layers
     returns seconds
     """
 
@@ -258,8 +260,12 @@ def mtp_speedup(
 ) -> float:
     """Tokens a second with drafts over tokens a second without.
 
+    requests: requests that this GPU serves at a time
+    num_draft_tokens: drafts for each request
+    cached_tokens: tokens in each request's cache
     acceptance: conditional probabilities, one for each draft or more
-    the others: as in step_seconds
+    machine: bandwidth and network in bytes/s, flops in FLOP/s by dtype
+    setup: bytes and FLOP of one layer, numbers of its experts, and the number of layers
     returns a ratio; raises ValueError where acceptance is shorter than num_draft_tokens
     """
     ### BEGIN SOLUTION
@@ -329,8 +335,11 @@ def best_draft_count(
 ) -> int:
     """The number of drafts with the largest gain.
 
+    requests: requests that this GPU serves at a time
+    cached_tokens: tokens in each request's cache
     acceptance: conditional probabilities, one for each draft that could be made
-    the others: as in step_seconds
+    machine: bandwidth and network in bytes/s, flops in FLOP/s by dtype
+    setup: bytes and FLOP of one layer, numbers of its experts, and the number of layers
     returns a count from 0 to len(acceptance)
     """
     ### BEGIN SOLUTION

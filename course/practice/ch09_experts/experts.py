@@ -17,6 +17,8 @@
 # read-only and need not be contiguous; sizes of 0 and 1 are legal. Counts and bytes are ints, times are floats in
 # seconds. `hint("route_tokens")` shows the first of three hints, and `case("route_tokens", "odd sizes", 123456)` the
 # inputs of a case that a check named.
+#
+# `%judge` in a cell shows how far you are. In a browser it also gives your answers as a file, and takes one back.
 
 # %%
 import math

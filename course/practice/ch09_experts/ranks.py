@@ -13,10 +13,12 @@
 # the others have sent, and put together what comes home. One exercise, about 35 minutes, after
 # [practice 9](experts.ipynb) and the lesson [9 ranks](../../notebooks/ch09_experts/ranks.ipynb).
 #
-# This notebook needs PyTorch, so it does not run in a browser. It needs neither GPU nor network: the check plays all
+# This notebook needs PyTorch: in a browser its check is skipped. It needs neither GPU nor network: the check plays all
 # ranks in one process, one after the other. A rank runs until it comes to an `all_to_all`, and when all have come, each
 # **runs again from its start** with what it now knows. So a `print` in your function shows up several times.
 # `hint("dispatch_and_combine")` shows the first of three hints.
+#
+# `%judge` in a cell shows how far you are. In a browser it also gives your answers as a file, and takes one back.
 
 # %%
 import inspect

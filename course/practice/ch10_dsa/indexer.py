@@ -17,6 +17,8 @@
 # never changed, may be read-only and need not be contiguous; sizes of 0 and 1 are legal, and an empty result still has
 # the right shape. `hint("index_scores")` shows the first of three hints, and `case("index_scores", "odd sizes", 123456)`
 # the inputs of a case that a check named.
+#
+# `%judge` in a cell shows how far you are. In a browser it also gives your answers as a file, and takes one back.
 
 # %%
 import numpy as np

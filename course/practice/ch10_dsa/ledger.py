@@ -27,6 +27,8 @@
 # In the examples by hand, "the small model" has 2 heads, latent_dim 3, nope_dim, rope_dim and value_dim 1, and 1
 # indexer head of index_dim 2. `hint("pair_flops")` shows the first of three hints, and
 # `case("pair_flops", "GLM-5.2", 123456)` the inputs of a case that a check named.
+#
+# `%judge` in a cell shows how far you are. In a browser it also gives your answers as a file, and takes one back.
 
 # %%
 import math
@@ -356,3 +358,14 @@ check("rows_read", rows_read)
 
 # %% [markdown] hints="rows_read"
 # The hints of rows_read.
+
+# %% [markdown]
+# ## What you can now explain
+#
+# * What a pair of a query and a token costs expanded, absorbed and in the indexer, and which widths decide.
+# * Why decode gains more with the context, and which ratio it never passes.
+# * Why a short prompt is dearer: its dense pairs are cheaper, and picks cannot be expanded.
+# * What a break-even depends on: a position or a whole prompt, and who pays for the indexer.
+# * Why verified rows share less of the reading under sparse attention.
+#
+# Try `dsa_prefill_ledger` at 4,096 tokens, exact and not. Which of the two books changes more, and why?

@@ -17,6 +17,8 @@
 # read-only and need not be contiguous; sizes of 0 and 1 are legal where nothing else is said. Counts and positions are
 # ints, and positions count from 0. `hint("pick_blocks")` shows the first of three hints, and
 # `case("pick_blocks", "odd sizes", 123456)` the inputs of a case that a check named.
+#
+# `%judge` in a cell shows how far you are. In a browser it also gives your answers as a file, and takes one back.
 
 # %%
 import numpy as np
@@ -273,6 +275,7 @@ def nsa_tokens_read(
     selection_block: tokens of a selection block
     count: selection blocks that are read
     window: tokens of a full window
+    returns their number, an int
     """
     ### BEGIN SOLUTION
     compressed = max(0, (cached_tokens - block) // stride + 1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ledger.account.experts import token_bytes
+from ledger.account.experts import V3_ROUTING, token_bytes
 from ledger.account.ranks import exchange_bytes, tokens_on_rank
 from ledger.models import Model, model
 from ledger.parallel.world import World
@@ -24,10 +24,11 @@ TOKENS = (24, 40, 0, 16)
 
 
 def routed(tokens: int, num_experts: int, top_k: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Expert ids and weights (tokens, top_k) of random logits, some experts more popular than others."""
+    """Expert ids and weights (tokens, top_k) of random logits, some experts more popular than others, by DeepSeek-V3's
+    rule: the experts in 8 groups, of which 4 are open to a token. ``num_experts`` is a multiple of 8."""
     rng = np.random.default_rng(seed)
     logits = rng.standard_normal((tokens, num_experts)) + 0.7 * rng.standard_normal(num_experts)
-    return route_tokens(logits, np.zeros(num_experts), 1, 1, top_k, 2.5)
+    return route_tokens(logits, np.zeros(num_experts), **(V3_ROUTING | {"top_k": top_k}))
 
 
 def moe_step(

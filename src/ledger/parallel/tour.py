@@ -8,12 +8,13 @@ from ledger.parallel import steps
 from ledger.parallel.world import World
 
 
-def tour(world: World, cached_tokens: int, sizes: tuple[int, ...]) -> dict[str, Any]:
-    """``steps.moe_step``, ``steps.decode_step`` of ``cached_tokens`` and ``steps.exchange_seconds`` of ``sizes`` on
-    this rank, as ``experts``, ``decode`` and ``seconds``."""
+def tour(world: World, cached_tokens: int, sizes: tuple[int, ...], answer: str) -> dict[str, Any]:
+    """``steps.moe_step``, ``steps.answer_step`` of the text ``answer``, ``steps.decode_step`` of ``cached_tokens`` and
+    ``steps.exchange_seconds`` of ``sizes`` on this rank, as ``experts``, ``answer``, ``decode`` and ``seconds``."""
     found = {}
     for name, step in (
         ("experts", lambda: steps.moe_step(world)),
+        ("answer", lambda: steps.answer_step(world, answer)),
         ("decode", lambda: steps.decode_step(world, cached_tokens)),
         ("seconds", lambda: steps.exchange_seconds(world, sizes)),
     ):

@@ -1,8 +1,8 @@
 """One layer's latent attention, two ways, in float64: absorbed as engines decode, and from full keys and values.
 
-The two share no step but the softmax. The absorbed way rotates by absolute positions, concatenates, and keeps to one
-cache entry a token. The materialized way builds every head's keys and values, and can take unrotated rope parts and put
-the rotation of the distance, R_{t−s}, between them.
+The two share no step but the softmax. The absorbed way rotates by absolute positions, concatenates, keeps to one cache
+entry a token, and masks scores. The materialized way builds every head's keys and values, leaves out what a token does
+not see, and can take unrotated rope parts and put the rotation of the distance, R_{t−s}, between them.
 
 ``positions`` are a pair: those of the new tokens and those of the cached ones. Where they are not given, the cached
 tokens stand at 0, 1, …, and the new tokens are the last of them. With ``causal`` a new token sees the cached tokens at
@@ -89,14 +89,15 @@ def attend_materialized(
     """
     new_tokens, num_heads, _ = q_nope.shape
     queries_at, keys_at = positions or default_positions(new_tokens, len(latents))
-    visible = visible_tokens(new_tokens, len(latents), causal, (queries_at, keys_at))
+    seen = [[t for t, at in enumerate(keys_at) if not causal or at <= limit] for limit in queries_at]
     rope_scores = _rope_scores(q_rope, k_rope, queries_at, keys_at, theta)
     output = np.zeros((new_tokens, num_heads, w_vc.shape[2]))
     for head in range(num_heads):
         keys = contract("tc,nc->tn", latents, w_kc[head])
         values = contract("tc,cv->tv", latents, w_vc[head])
         scores = contract("sn,tn->st", q_nope[:, head], keys) + rope_scores[head]
-        output[:, head] = softmax(np.where(visible, scale * scores, -np.inf)) @ values
+        for s, tokens in enumerate(seen):
+            output[s, head] = softmax(scale * scores[s, tokens]) @ values[tokens]
     return narrow(output, q_nope, q_rope, latents, k_rope, w_kc, w_vc)
 
 

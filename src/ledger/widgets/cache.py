@@ -92,7 +92,7 @@ class CacheExplorer(Explorer):
     """What a token takes in each format, part by part, and how many requests a GPU then holds: two models at a time."""
 
     title = "Bytes of a cached token and requests that fit on a GPU, by format, of two models side by side"
-    size = (9.4, 4.5)
+    size = (8.6, 4.5)
     #: How far above and below a format's place its two models stand.
     OFFSETS = (-0.2, 0.2)
 
@@ -119,25 +119,29 @@ class CacheExplorer(Explorer):
                     for name, color in PARTS.items()
                 }
             )
-            view.totals.append([sizes.text(1, place, "", va="center", fontsize=9) for place in places])
+            view.totals.append([sizes.text(1, place, "", va="center", fontsize=10) for place in places])
             places = [place + offset for place in range(len(NAMES))]
             view.dots.append(
                 fits.plot([1] * len(NAMES), places, "o", color=ink, markerfacecolor=fill, markersize=7, clip_on=False)[
                     0
                 ]
             )
-            view.counts.append([fits.text(1, place, "", va="center", fontsize=9) for place in places])
+            view.counts.append([fits.text(1, place, "", va="center", fontsize=10) for place in places])
         sizes.set_yticks(range(len(CACHE_FORMATS)), CACHE_FORMATS)
         sizes.set(ylim=(2.55, -0.55), xlabel="kB a token in all layers, on each GPU")
         sizes.grid(False, axis="y")
         sizes.locator_params(axis="x", nbins=5)
-        sizes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=4, columnspacing=0.9, handlelength=1.0)
+        looks = dict(ncols=4, columnspacing=0.9, handlelength=1.0, fontsize=10)
+        # It may reach over the other panel's labels, which stand lower: the layout leaves it out, and leaves it room.
+        sizes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), **looks).set_in_layout(False)
         fits.set_yticks(range(len(NAMES)), NAMES)
-        fits.set(xscale="log", xlim=(0.08, 1e5), ylim=(3.6, -0.6))
-        fits.set_xticks([1, 10, 100, 1000, 10000])
+        fits.set(xscale="log", xlim=(0.08, 3e5), ylim=(3.6, -0.6))
+        fits.set_xticks([1, 100, 10000])
         plain_ticks(fits.xaxis)
-        view.heading = fig.text(0.012, 0.985, "", va="top", fontsize=10.5, fontweight="bold")
-        fig.get_layout_engine().set(rect=(0, 0, 1, 0.93))
+        for ax in (sizes, fits):
+            ax.tick_params(labelsize=10)
+        view.heading = fig.text(0.012, 0.985, "", va="top", fontsize=10, fontweight="bold")
+        fig.get_layout_engine().set(rect=(0, 0, 1, 0.86))
         return view
 
     def update(
@@ -161,9 +165,9 @@ class CacheExplorer(Explorer):
             for label, count in zip(labels, counts, strict=True):
                 label.set_text(f"{count:,}")
                 label.set_x(max(count, 0.1) * 1.6)
-        view.fits.set_xlabel(f"requests of {cached_tokens:,} tokens in {free_bytes / 1e9:,.1f} GB")
+        view.fits.set_xlabel(f"requests of {cached_tokens:,} tokens\nin {free_bytes / 1e9:,.1f} GB")
         heads = f"{tensor_parallel} GPUs share the heads" if tensor_parallel > 1 else "one GPU has all heads"
-        view.heading.set_text(f"{model} (filled) beside {beside} (hatched, hollow): {gpu}, {heads}")
+        view.heading.set_text(f"{model} (filled), {beside} (hatched, hollow): {gpu}, {heads}")
 
 
 def _stack(bars, totals, shape: Model, gap: float) -> None:

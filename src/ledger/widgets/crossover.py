@@ -214,4 +214,5 @@ class CrossoverExplorer(Explorer):
             attention.set(y=float(parts["projection"]), height=float(parts["attention"]))
             label.set(y=parts["total"] + 0.02 * top, text=short(parts["total"]))
         view.parts.set_ylim(0, top * 1.12)
-        view.parts.set_title(f"at {new_tokens:,} new token{'s' if new_tokens > 1 else ''}", fontsize=10)
+        tokens = f"{new_tokens:,} new token{'s' if new_tokens > 1 else ''}"
+        view.parts.set_title(f"multiply-adds, one layer,\nat {tokens}", fontsize=10)

@@ -69,7 +69,7 @@ class DraftsExplorer(Explorer):
     """What a draft and the target share, what is drawn after a rejection, and the tokens that a step then adds."""
 
     title = "A draft's distribution beside the target's, the residual, and the expected tokens of a step by drafts"
-    size = (9.4, 4.4)
+    size = (9.3, 4.4)
 
     def controls(self):
         return {

@@ -105,7 +105,7 @@ class DsaLedger(Explorer):
     the cache takes. Where the two lines cross is marked."""
 
     title = "FLOP and bytes of dense attention and of DSA by context, their crossings, and the bytes of the cache"
-    size = (9.4, 5.3)
+    size = (9.3, 5.3)
 
     def controls(self):
         return {

@@ -66,7 +66,7 @@ class OverlapExplorer(Explorer):
     """When each lane works, for one batch and for two half batches, and how much faster the two are by batch size."""
 
     title = "Compute and communication of three layers over time, as one batch and as two half batches"
-    size = (9.4, 4.3)
+    size = (9.3, 4.3)
 
     def controls(self):
         return {

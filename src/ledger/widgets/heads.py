@@ -211,7 +211,7 @@ class HeadsExplorer(Explorer):
     """What more heads do to four caches, and what wider heads do to the merged matrix and to its factors."""
 
     title = "Cache over the number of heads for MHA, GQA, MQA and MLA; weights merged and apart over nope_dim"
-    size = (9.4, 4.3)
+    size = (9.3, 4.3)
 
     def controls(self):
         return {

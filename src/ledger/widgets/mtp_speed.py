@@ -17,7 +17,7 @@ CACHED = powers_of_two(1024, 131_072)
 #: The loads of the lesson's table: (cached tokens, requests).
 MARKED = ((4096, 16), (4096, 64), (16384, 16), (16384, 64))
 MARK_COLORS = (COLORS["absorb"], COLORS["materialize"], COLORS["latent"], COLORS["rope"])
-#: A sign for what a layer of the verifying step waits for.
+#: A sign for what a layer of the verifying step waits for, by the plain account: the refined one has more parts.
 BOUNDS = {"memory": ("o", "memory"), "compute": ("s", "arithmetic"), "network": ("^", "network")}
 MOST_DRAFTS = 4
 SLOWEST, FASTEST = 0.5, 2.0
@@ -60,7 +60,7 @@ class SpeedMap(Explorer):
     are more than the GPU's memory holds."""
 
     title = "Gain of drafts over requests and cached tokens, what each load waits for, and the gain by number of drafts"
-    size = (9.6, 4.9)
+    size = (9.3, 4.9)
 
     def controls(self):
         return {
@@ -104,7 +104,8 @@ class SpeedMap(Explorer):
         grid.grid(visible=False)
         grid.set(xlim=(edges[0][0], edges[0][-1]), ylim=(edges[1][0], edges[1][-1]))
         place = dict(loc="lower center", bbox_to_anchor=(0.5, -0.3), ncols=2)
-        grid.legend(handles=[*view.signs.values(), view.large], **place, handletextpad=0.4, columnspacing=1.2)
+        handles = [*view.signs.values(), view.large]
+        view.legend = grid.legend(handles=handles, **place, handletextpad=0.4, columnspacing=1.2, title_fontsize=9)
         view.gains = []
         for (cached, requests), color in zip(MARKED, MARK_COLORS, strict=True):
             label = f"{requests} requests at {cached // 1024}K"
@@ -136,6 +137,7 @@ class SpeedMap(Explorer):
                 places[bound][1].append(row)
         for bound, place in places.items():
             view.signs[bound].set_data(*place)
+        view.legend.set_title("" if kind == "plain" else "signs: parts of the plain account, at reached rates")
         for line, (cached, requests) in zip(view.gains, MARKED, strict=True):
             counts = range(MOST_DRAFTS + 1)
             line.set_data(counts, [speedup(requests, k, cached, acceptance) for k in counts])
@@ -164,7 +166,7 @@ class DraftChooser(Explorer):
     """The number of drafts that gains most as the load of a day changes, and what the day makes of it."""
 
     title = "Requests of a GPU over a day, the best number of drafts at each hour, and the tokens of the day by policy"
-    size = (9.6, 4.6)
+    size = (9.3, 4.6)
 
     def controls(self):
         return {

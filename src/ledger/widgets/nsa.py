@@ -92,7 +92,7 @@ class NsaExplorer(Explorer):
     """Which tokens each branch reads for one query, what the selection blocks score, and how the reads grow."""
 
     title = "The tokens that each branch of NSA reads for one query, the scores of the blocks, and reads by length"
-    size = (9.6, 4.6)
+    size = (9.3, 4.6)
 
     def controls(self):
         sizes = [(16, 8), (32, 16), (64, 32), (32, 32)]

@@ -100,7 +100,7 @@ class HoldingExplorer(Explorer):
     """What each GPU of a group holds of the cache, and how many tokens fit, by the way attention is shared out."""
 
     title = "What the GPUs of a group hold of a cache, and the tokens that fit on the group by its size"
-    size = (9.4, 4.2)
+    size = (9.3, 4.2)
 
     def controls(self):
         names = [(f"{name}, {SCHEMES[name].kv_heads} key heads", name) for name in LINES if name != "MLA"]

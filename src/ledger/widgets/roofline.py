@@ -79,7 +79,7 @@ class RooflineExplorer(Explorer):
     """Where a decode step stands on a machine's roofline, its least time, and what one more new token would cost."""
 
     title = "A decode step on a machine's roofline, and its least time for one to five new tokens a request"
-    size = (9.4, 4.3)
+    size = (9.3, 4.3)
 
     def controls(self):
         return {

@@ -13,7 +13,7 @@ from ledger.widgets.base import COLORS, Choice, Explorer, Steps, new_figure, pla
 CHOICES = ("DeepSeek-V3", "Kimi-K2.5", "GLM-5", "GLM-5.2", "LongCat-Flash", "Kimi-K3")
 POSITIONS = [*range(9), 12, *powers_of_two(16, 131072)]
 CACHED = powers_of_two(1, 131072)
-#: The elements of a rotation run from −1 to 1: orange to blue, told apart by colour-blind readers.
+#: The elements of a rotation: orange −1, white 0, purple 1, told apart by colour-blind readers.
 ELEMENTS = "PuOr"
 #: Every fourth of the 32 pairs, from the fastest on, stands in the pictures of matrices.
 SHOWN = list(range(0, 32, 4))
@@ -110,8 +110,7 @@ class RopeDial(Explorer):
         self._setup_dials(view)
         empty = np.zeros((2 * len(SHOWN), 2 * len(SHOWN)))
         view.turned_image, view.best_image = _matrix_image(turned, empty), _matrix_image(best, empty)
-        turned.set_xlabel("purple 1 · white 0 · orange −1")
-        best.set_xlabel("for all cached positions")
+        turned.set_ylabel("row: feature")
 
         ink, neutral = COLORS["ink"], COLORS["neutral"]
         curve.set(xscale="log", xlim=(0.9, CACHED[-1] * 1.4), ylim=(0, 1.05), yticks=[0, 0.5, 1])
@@ -143,10 +142,11 @@ class RopeDial(Explorer):
             x, y = center(pair)
             hand.set_data([x, x + turns[pair].real], [y, y + turns[pair].imag])
         view.dials.set_title(f"{model}: " + (f"θ = {theta:,.0f}" if theta else "rotates nothing"), fontsize=10)
-        view.turned.set_title(f"R at n = {position:,}", fontsize=10)
+        view.turned.set_title(f"R at n = {position:,}\n(purple 1, white 0, orange −1)", fontsize=10)
         view.turned_image.set_data(blocks(turns[SHOWN]))
         view.best_image.set_data(blocks(mean_turn(width, theta, cached_tokens)[SHOWN]))
-        view.best.set_title(f"best M, {cached_tokens:,} token{'s' if cached_tokens > 1 else ''}", fontsize=10)
+        tokens = f"{cached_tokens:,} token{'s' if cached_tokens > 1 else ''}"
+        view.best.set_title(f"best M, {tokens}\n(one for all their positions)", fontsize=10)
 
         curve = residual_over(width, theta, CACHED)
         left = curve[CACHED.index(cached_tokens)]
