@@ -577,7 +577,7 @@ class Notebooks:
 class GarbageRunner:
     """Stands in for ``ledger.judge.run.Runner``: nothing is run, and every call ends in one way or another."""
 
-    mode, layers = "none", ("stand-in",)
+    mode, layers, apart = "none", ("stand-in",), "stand-in"
     isolation = Isolation(layers, (Probe("everything", "stand-in", True, ""),))
 
     def __init__(self, rng: random.Random):

@@ -5,6 +5,7 @@ import re
 import shutil
 
 import pytest
+from test_cli import shipped
 
 from ledger.build import fresh_practice
 from ledger.build.notebook import digest
@@ -22,8 +23,8 @@ def course(tmp_path, root, monkeypatch):
     copy.mkdir()
     (copy / "judge.py").touch()
     shutil.copytree(root / "course", copy / "course")
-    for name, notebook in fresh_practice(root).items():
-        put(copy / name, notebook)
+    for name, text in shipped(root).items():
+        put(copy / name, json.loads(text))
     monkeypatch.chdir(copy)
     return copy
 
@@ -88,6 +89,7 @@ def test_answers_and_own_cells_come_back_where_they_were(course, capsys):
     again = run(course, capsys, "load", "mine.json")
     assert "there already: absorb_query, 3 own cells" in again
     assert "backups" not in again
+    assert "Reload" not in again
     assert sources(course) == before
 
 
@@ -97,6 +99,7 @@ def test_another_answer_is_backed_up_and_then_replaced(course, capsys):
     answer(course, "def absorb_query(q_nope, w_k):\n    return 'another'\n")
     told = run(course, capsys, "load", "mine.json")
     assert "put in place of another answer: absorb_query" in told
+    assert "File > Reload Notebook from Disk" in told
     (kept,) = (course / ".ledger" / "backups").iterdir()
     assert kept.name in told
     assert "return 'another'" in kept.read_text()
@@ -279,6 +282,14 @@ def test_a_notebook_that_cannot_be_read_is_said_and_never_written_over(course, c
     (course / "mine.json").write_text(json.dumps(held))
     assert "heads.ipynb" in run(course, capsys, "load", "mine.json", status=2)
     assert broken.read_text() == "{"
+
+
+def test_a_notebook_that_cannot_be_read_may_hold_the_only_answers(course, capsys):
+    (course / KEYS).write_text("{")
+    told = run(course, capsys, "save", "mine.json", status=2)
+    assert "nothing was saved: practice/ch01_keys/keys.ipynb is not a readable notebook, and may hold answers" in told
+    assert len(told.splitlines()) == 1
+    assert not (course / "mine.json").exists()
 
 
 GOOD = {"kind": KIND, "schema": 1, "course": "0.1.0", "answers": {}, "notebooks": {}}

@@ -11,10 +11,11 @@ from nbclient import NotebookClient
 
 import ledger
 from ledger import exercises
-from ledger.browser import cells, exchange, ladder, missing, recorded, versions
-from ledger.build import fresh_practice, fresh_solutions
-from ledger.build.browser import wants_computer, wheel_files
+from ledger.browser import apart, cells, exchange, ladder, missing, page, recorded, versions
+from ledger.build import fresh_practice, fresh_solutions, record
+from ledger.build.browser import wheel_files
 from ledger.build.notebook import digest
+from ledger.judge import session
 from ledger.judge.guard import Limit
 from ledger.judge.reset import write
 
@@ -26,7 +27,7 @@ ANSWER = "def absorb_query(q_nope, w_k):\n    return q_nope @ w_k.T\n"
 @pytest.fixture
 def course(tmp_path, root):
     """A course as the browser's drive holds it, with judge.py beside, the first answer written."""
-    for name, notebook in practice_for_browser(root).items():
+    for name, notebook in fresh_practice(root).items():
         if name == KEYS:
             cell_of(notebook, "absorb_query")["source"] = ANSWER
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -34,10 +35,6 @@ def course(tmp_path, root):
     shutil.copy(root / "judge.py", tmp_path)
     (tmp_path / "src").symlink_to(root / "src")
     return tmp_path
-
-
-def practice_for_browser(root):
-    return {name: notebook for name, notebook in fresh_practice(root).items() if not wants_computer(notebook)}
 
 
 def cell_of(notebook, id):
@@ -73,11 +70,42 @@ def test_the_ladder_takes_targets_and_refuses_what_needs_a_command_line(course):
     assert "split_kv_b" not in ladder_of(course, "1")
     assert "hint 2 of 3" in ladder_of(course, "hint", "absorb_query", "2")
     assert "8 min" in ladder_of(course, "list")
-    for arguments in (["doctor"], ["--json", "-"], ["nonsense"], ["--seed", "x"], ["answers", "save", "f"]):
+    bad = ["doctor"], ["--json", "-"], ["nonsense"], ["--seed", "x"], ["answers", "save", "f"], ["next", "--open"]
+    for arguments in bad:
         told = ladder_of(course, *arguments)
         assert told.startswith("judge: ")
         assert len(told.splitlines()) == 1
     assert (course / ".ledger" / "progress.json").is_file()
+
+
+def test_a_deleted_answer_comes_back_by_the_call_that_is_named(course, wheel, monkeypatch):
+    """The page writes the notebook, and shows it anew."""
+    shown = []
+    monkeypatch.setattr(page, "write_notebook", write)
+    monkeypatch.setattr(page, "show_anew", lambda root, path, message: shown.append(path))
+    book = json.loads((course / KEYS).read_text())
+    book["cells"].remove(cell_of(book, "up_project_keys"))
+    (course / KEYS).write_text(json.dumps(book))
+    assert "not found: up_project_keys (%judge reset ID puts one back)" in ladder_of(course)
+    assert "was found: %judge reset up_project_keys\n" in ladder_of(course, "next")
+    assert "up_project_keys is the stub again" in ladder_of(course, "reset", "up_project_keys")
+    assert shown == [course / KEYS]
+    assert "It waits in practice/ch01_keys/keys.ipynb" in ladder_of(course, "next")
+    assert "".join(cell_of(json.loads((course / KEYS).read_text()), "absorb_query")["source"]) == ANSWER
+
+
+def test_the_help_names_what_works_here(course):
+    told = ladder_of(course, "--help")
+    for call in re.findall(r"%judge (\w+)", told):
+        assert call in ("ID", "2", *ladder._HERE)
+    assert "judge.py" not in told
+
+
+def test_what_cannot_be_read_is_said_beside_the_link(course, wheel):
+    (course / "practice" / "ch02_heads" / "heads.ipynb").write_text("{")
+    told = exchange.bundle_bytes(course)[1]
+    assert told.startswith("absorb_query; not in it, and it may hold answers: ")
+    assert "heads.ipynb is not a readable notebook" in told
 
 
 def test_the_references_pass_in_this_process(course, root):
@@ -142,7 +170,7 @@ def wheel(tmp_path, root, monkeypatch):
 
 def test_the_wheel_carries_every_notebook_and_import_judge(root, wheel):
     assert versions.fresh_books("practice/") == {
-        name.removeprefix("practice/"): notebook for name, notebook in practice_for_browser(root).items()
+        name.removeprefix("practice/"): notebook for name, notebook in fresh_practice(root).items()
     }
     assert {"notebooks/ch01_keys/keys.ipynb", KEYS} <= set(versions.fresh_books())
     compile(wheel_files(root)["judge/__init__.py"], "judge", "exec")
@@ -222,8 +250,8 @@ def test_every_cell_that_a_browser_cannot_run_has_its_record(root):
     assert unrecorded(root) == [], "python -m ledger.build --record"
 
 
-def in_a_limited_shell(source):
-    """What a shell with the browser's budgets prints when it runs ``source``, and the result's error."""
+def in_a_limited_shell(*sources):
+    """What a shell with the browser's budgets prints when it runs ``sources``, and the last result's error."""
     import asyncio
     from contextlib import redirect_stdout
 
@@ -233,14 +261,51 @@ def in_a_limited_shell(source):
     cells.install(shell)
     said = io.StringIO()
     with redirect_stdout(said):
-        result = asyncio.run(shell.run_cell_async(source, transformed_cell=shell.transform_cell(source)))
+        for source in sources:
+            result = asyncio.run(shell.run_cell_async(source, transformed_cell=shell.transform_cell(source)))
     return said.getvalue(), result.error_in_exec
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [
+        ("ch07_decode_kernel/triton_kernels", ["torch", "triton"]),
+        ("ch09_experts/ranks", ["torch"]),
+    ],
+)
+def test_a_notebook_for_a_computer_runs_to_its_end_in_a_browser_and_its_checks_are_skipped(
+    root, monkeypatch, name, needs
+):
+    monkeypatch.setattr(session, "installed", lambda package: package not in needs)
+    monkeypatch.setattr("ledger.judge.notebook.in_notebook", lambda: True)
+    notebook = fresh_solutions(root)[f"solutions/{name}.ipynb"]
+    code = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    ids = [cell["id"] for cell in notebook["cells"] if cell["id"] in exercises.ids()]
+    said, error = in_a_limited_shell(*code)
+    assert error is None
+    assert said.startswith("The exercises here need ")
+    lacks = f"this needs {' and '.join(needs)}"
+    for id in ids:
+        assert f"\n{id}: {lacks}. What you write here is kept" in said
+        assert f"· {id}: skipped: {lacks}" in said
+
+
+def test_any_other_cell_runs_as_it_is():
+    for source in (
+        "import torch",
+        "from ledger import check, hint\nimport numpy as np",
+        "try:\n    import torch\nexcept ImportError:\n    from ledger import check",
+        "def absorb_query(q, w):\n    return q  # torch",
+        "%timeit torch",
+        "def dispatch_and_combine(:  # torch",
+    ):
+        assert apart.split(source) == (source, "")
 
 
 def test_a_recorded_cell_is_shown_and_not_run_until_it_is_changed(monkeypatch, tmp_path):
     source = "raise SystemError('this ran')"
     output = {"output_type": "stream", "name": "stdout", "text": "42 multiply-adds\n"}
-    entry = {"machine": "a machine", "date": "2026-01-01", "outputs": [output]}
+    entry = {"needs": ["PyTorch"], "gpu": False, "machine": "a machine", "date": "2026-01-01", "outputs": [output]}
     (tmp_path / "recorded.json").write_text(json.dumps({"cells": {recorded.key(source): entry}}))
     monkeypatch.setattr(recorded, "FILE", tmp_path / "recorded.json")
     text, error = in_a_limited_shell(source + "\n")
@@ -249,3 +314,50 @@ def test_a_recorded_cell_is_shown_and_not_run_until_it_is_changed(monkeypatch, t
     assert error is None
     _, error = in_a_limited_shell(source + "  # changed")
     assert isinstance(error, SystemError)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "needs PyTorch, which a browser has not. It was not run here; this is what it gave on\nM, D:\n"),
+        ({"needs": ["PyTorch", "Triton", "several processes"]}, "needs PyTorch, Triton and several processes, which"),
+        ({"outputs": []}, "not run here. It shows nothing: it makes what the cells below it need."),
+        ({"needs": ["PyTorch", "a CUDA GPU"]}, "gave on\nM, D, where there was none:\n"),
+        ({"needs": ["PyTorch", "a CUDA GPU"], "gpu": True}, "gave on\nM, D:\n"),
+    ],
+    ids=["torch", "processes", "no output", "no GPU", "GPU"],
+)
+def test_a_recorded_cell_says_why_it_did_not_run(changes, said):
+    entry = {"needs": ["PyTorch"], "gpu": False, "machine": "M", "date": "D", "outputs": [{}]} | changes
+    assert said in recorded.words(entry)
+
+
+def test_what_a_cell_needs_is_read_from_its_text_and_from_the_cells_above(root, monkeypatch):
+    sources = [
+        "try:\n    import torch\nexcept ImportError:\n    torch = None",
+        "print(torch.ones(2))",
+        "from ledger.kernels import gpu",
+        "gpu.row_sums(torch)",
+        "from ledger.parallel import launch\nfound = launch.run()",
+        "print(found)",
+        "if torch.cuda.is_available():\n    torch = 2",
+        "from pathlib import Path\nfor found in Path().glob('*'):\n    print(found)",
+    ]
+    told = [
+        {"cell_type": "code", "id": str(n), "metadata": {"tags": ["no-browser"]}, "source": source}
+        for n, source in enumerate(sources)
+    ]
+    monkeypatch.setattr(record, "tagged", lambda root: {"a": {"cells": told}})
+    processes = ["PyTorch", "several processes"]
+    kernels = ["PyTorch", "Triton"]
+    files = ["files of the course's folder"]
+    assert [sorted(needs) for needs in record.needs_of(root).values()] == [
+        *(["PyTorch"], ["PyTorch"], kernels, kernels, processes, processes, ["a CUDA GPU"], files),
+    ]
+
+
+def test_the_record_says_what_its_cells_need(root):
+    kept = {entry["cell"]: entry["needs"] for entry in json.loads(recorded.FILE.read_text())["cells"].values()}
+    needs = record.needs_of(root)
+    assert all(needs.values())
+    assert {cell: needs[cell] for cell in kept if cell in needs} == {cell: kept[cell] for cell in kept if cell in needs}

@@ -8,10 +8,13 @@ from need import need
 
 from ledger import case, check, exercises, hint
 from ledger.exercises import Case, Exercise, Mistake, Raises
+from ledger.judge import notebook
+from ledger.judge.cli import main
 from ledger.judge.gate import submission_of
 from ledger.judge.grade import calls_of, grade
 from ledger.judge.notebook import CheckFailed, run_here
 from ledger.judge.outcome import Outcome
+from ledger.judge.progress import Progress
 from ledger.judge.run import Runner
 from ledger.judge.session import grade_one
 
@@ -113,7 +116,19 @@ def test_the_seed_makes_fresh_values_of_the_same_sizes():
     assert shapes[:half] == shapes[half:]
 
 
-def test_hints_one_by_one(capsys):
+@pytest.fixture
+def course(tmp_path, monkeypatch):
+    """A folder that is a course to the judge, the working folder in it; this kernel has shown no hint."""
+    (tmp_path / "judge.py").touch()
+    (tmp_path / "practice" / "ch01_keys").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "practice" / "ch01_keys")
+    monkeypatch.setattr(notebook, "_hints_shown", {})
+    return tmp_path
+
+
+def test_hints_one_by_one(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(notebook, "_hints_shown", {})
     shown = []
     for _ in range(4):
         hint("absorb_query")
@@ -123,6 +138,29 @@ def test_hints_one_by_one(capsys):
     assert capsys.readouterr().out.startswith("Hint 1 of 3")
     with pytest.raises(ValueError, match="hints 1 to 3"):
         hint("absorb_query", 4)
+
+
+def test_a_hint_is_remembered_where_the_command_line_does(course, capsys, monkeypatch):
+    """A kernel that starts anew, and judge.py, go on where the last one was."""
+    assert main(["hint", "absorb_query"], course) == 0
+    hint("absorb_query")
+    monkeypatch.setattr(notebook, "_hints_shown", {})
+    hint("absorb_query")
+    assert [line[:11] for line in capsys.readouterr().out.splitlines() if line.startswith("Hint ")] == [
+        "Hint 2 of 3",
+        "Hint 3 of 3",
+    ]
+    assert Progress(course).hints_seen("absorb_query") == 3
+
+
+def test_hints_that_cannot_be_remembered_say_so_and_go_on(course, capsys):
+    (course / ".ledger").write_text("a file where the folder should be")
+    for level in (1, 2):
+        hint("absorb_query")
+        shown = capsys.readouterr()
+        assert shown.out.startswith(f"Hint {level} of 3")
+        assert len(shown.err.splitlines()) == 1
+        assert "this hint is not remembered" in shown.err
 
 
 CELLS = """
@@ -138,11 +176,9 @@ def run_cells(tmp_path, monkeypatch, execution):
     if execution:
         monkeypatch.setenv("NBGRADER_EXECUTION", execution)
     calls = [f'check("absorb_query", {name})' for name in ("right", "wrong", "partly")]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in (CELLS, *calls)])
-    NotebookClient(
-        notebook, allow_errors=True, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
-    ).execute()
-    return [cell.outputs for cell in notebook.cells[1:]]
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in (CELLS, *calls)])
+    NotebookClient(book, allow_errors=True, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
+    return [cell.outputs for cell in book.cells[1:]]
 
 
 def test_in_a_notebook_a_failure_is_shown_and_not_raised(tmp_path, monkeypatch):

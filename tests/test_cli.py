@@ -6,29 +6,38 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from functools import cache
+from pathlib import Path
 
 import pytest
 
 from ledger import exercises
+from ledger.build import fresh_practice
 from ledger.judge.cli import main
 
+KEYS = "practice/ch01_keys/keys.ipynb"
 SCHEMA = {"id", "chapter", "title", "verdict", "points", "max_points", "seconds", "message", "cases", "counts", "notes"}
+
+
+@cache
+def shipped(root):
+    """The untouched practice notebooks of this version, by path, as a build writes them."""
+    return {name: json.dumps(book, indent=1, ensure_ascii=False) + "\n" for name, book in fresh_practice(root).items()}
 
 
 @pytest.fixture
 def course(tmp_path, root, monkeypatch):
-    """A copy of the course with untouched practice notebooks made afresh, and the working folder in it."""
-    from ledger.build import fresh_practice
-
+    """A copy of the course with untouched practice notebooks, and the working folder in it."""
     copy = tmp_path / "course copy"
     copy.mkdir()
     shutil.copy(root / "judge.py", copy)
     shutil.copytree(root / "course", copy / "course")
     shutil.copytree(root / "solutions", copy / "solutions")
-    for name, notebook in fresh_practice(root).items():
+    for name, text in shipped(root).items():
         path = copy / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+        path.write_text(text)
     monkeypatch.chdir(copy)
     return copy
 
@@ -221,8 +230,12 @@ def test_list_and_hints_follow_the_learner(course, capsys):
     capsys.readouterr()
     assert main(["list"], course) == 0
     listed = capsys.readouterr().out
-    assert "✓ absorb_query" in listed
+    assert "■ absorb_query" in listed
     assert "· up_project_keys" in listed
+    assert {e.points for e in exercises.registry().values()} >= {1, 2}
+    assert "2 points" in listed
+    assert " 1 point " in listed
+    assert " 1 points" not in listed
     shown = []
     for _ in range(4):
         assert main(["hint", "absorb_query"], course) == 0
@@ -239,13 +252,16 @@ def test_reset_puts_the_stub_back_and_keeps_the_answer(course, capsys):
     before = path.read_bytes()
     assert main(["reset", "absorb_query"], course) == 0
     said = capsys.readouterr().out
+    assert "File > Reload Notebook from Disk" in said
     kept = next((course / ".ledger" / "backups").iterdir())
     assert str(kept.relative_to(course)) in said
     assert kept.read_bytes() == before
     assert 'NotImplementedError("absorb_query' in "".join(notebook_of(course, "absorb_query")[2]["source"])
     assert "'stays'" in "".join(notebook_of(course, "scores_absorbed")[2]["source"])
     assert main(["reset", "absorb_query"], course) == 0
-    assert "nothing was changed" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "nothing was changed" in said
+    assert "Reload" not in said
     assert len(list((course / ".ledger" / "backups").iterdir())) == 1
 
 
@@ -258,6 +274,25 @@ def test_reset_brings_back_a_cell_that_is_gone(course):
     data = notebook_of(course, "absorb_query")[1]
     ids = [cell["id"] for cell in data["cells"]]
     assert ids.index("absorb_query") == ids.index("absorb_query-check") - 1
+
+
+def test_the_way_on_from_a_notebook_that_cannot_be_read(course, capsys):
+    """What is said is done: the file is moved away, and reset makes a new one."""
+    path = notebook_of(course, "absorb_query")[0]
+    path.write_text("{")
+    way = "move that file out of practice/ (nothing in it is lost); then python judge.py reset up_project_keys"
+    assert main(["next"], course) == 0
+    assert way in " ".join(capsys.readouterr().out.split())
+    assert main(["1"], course) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert way in told
+    assert "judge.py hint" not in told
+    path.rename(course / "keys.ipynb")
+    assert main(["reset", "up_project_keys"], course) == 0
+    assert "it is new again" in capsys.readouterr().out
+    assert main(["next"], course) == 0
+    assert "It waits in practice/ch01_keys/keys.ipynb, cell" in capsys.readouterr().out
+    assert (course / "keys.ipynb").read_text() == "{"
 
 
 def test_damaged_progress_is_moved_aside(course):
@@ -332,6 +367,158 @@ def test_reset_finds_what_the_judge_finds_and_leaves_one_stub(course, capsys):
     sources = ["".join(raw["source"]) for raw in json.loads(path.read_text())["cells"]]
     assert sum("def absorb_query" in source for source in sources) == 1
     assert graded(course, "absorb_query", status=1)["exercises"][0]["verdict"] == "todo"
+
+
+def test_lost_ids_are_said_once_for_a_notebook(course, capsys):
+    """What Colab leaves of a notebook: no id, no metadata of nbgrader's."""
+    for id in ("up_project_keys", "absorb_query"):
+        answer(course, id, solution(course, id))
+    path, data, _ = notebook_of(course, "absorb_query")
+    for raw in data["cells"]:
+        raw["metadata"] = {}
+        raw.pop("id")
+    path.write_text(json.dumps(data))
+    for argv in ([], ["1"]):
+        assert main(argv, course) == 1
+        told = capsys.readouterr().out
+        assert told.count("the cells of practice/ch01_keys/keys.ipynb have lost their ids") == 1, argv
+        assert "not the cell made for the answer" not in told
+
+
+def test_cells_in_another_order_doubled_and_deleted(course, capsys):
+    """Every answer that is there is graded, its last copy; a deleted one is missing, and nothing else is."""
+    answer(course, "up_project_keys", "def up_project_keys(latents, w_k):\n    return latents @ w_k\n")
+    answer(course, "absorb_query", "def absorb_query(q_nope, w_k):\n    return q_nope @ w_k.T\n")
+    path, data, cell = notebook_of(course, "absorb_query")
+    wrong = {**cell, "source": "def absorb_query(q_nope, w_k):\n    return 2 * q_nope @ w_k.T\n"}
+    gone = [raw for raw in data["cells"] if raw["id"] == "scores_absorbed"]
+    cells = [raw for raw in data["cells"] if raw not in gone and raw is not cell]
+    path.write_text(json.dumps(data | {"cells": [wrong, *cells[::-1], cell]}))
+    verdicts = {e["id"]: e["verdict"] for e in graded(course, "1", status=1)["exercises"]}
+    assert verdicts == {
+        "up_project_keys": "passed",
+        "absorb_query": "passed",
+        "scores_absorbed": "missing",
+        "key_path_macs": "todo",
+    }
+
+
+#: Commands that write, and what each changes.
+WRITES = pytest.mark.parametrize(
+    ("argv", "changes"),
+    [
+        (["hint", "absorb_query"], ".ledger/progress.json"),
+        (["reset", "absorb_query"], KEYS),
+        (["answers", "load", "mine.json"], KEYS),
+        (["answers", "save", "mine.json"], "mine.json"),
+    ],
+    ids=["hint", "reset", "load", "save"],
+)
+
+
+@pytest.fixture
+def worked(course, root, monkeypatch):
+    """A course with an answer, another answer in a bundle of an earlier day, and some progress."""
+    books = lambda _: {name: json.loads(text) for name, text in shipped(root).items()}  # noqa: E731
+    monkeypatch.setattr("ledger.build.fresh_practice", books)
+    answer(course, "absorb_query", "def absorb_query(q_nope, w_k):\n    return 'earlier'\n")
+    assert main(["answers", "save", "mine.json"], course) == 0
+    answer(course, "absorb_query", solution(course, "absorb_query"))
+    assert main(["hint", "up_project_keys", "2"], course) == 0
+    return course
+
+
+def kept(course):
+    """What is the learner's, by path: the notebooks, the bundle, the progress."""
+    paths = [*(course / "practice").rglob("*.ipynb"), course / "mine.json", course / ".ledger" / "progress.json"]
+    return {path.relative_to(course).as_posix(): path.read_bytes() for path in paths}
+
+
+@WRITES
+def test_a_full_disk_loses_nothing_and_is_one_clear_line(worked, capsys, monkeypatch, argv, changes):
+    """The system refuses every file after its first bytes, as a full disk does."""
+    import resource
+
+    before, limits = kept(worked), resource.getrlimit(resource.RLIMIT_FSIZE)
+    capsys.readouterr()
+    real = tempfile.mkstemp
+    monkeypatch.setattr(tempfile, "mkstemp", lambda **options: (resource.setrlimit(*full), real(**options))[1])
+    full = resource.RLIMIT_FSIZE, (16, limits[1])
+    try:
+        status = main(argv, worked)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    said = capsys.readouterr().err
+    assert status == (0 if changes.startswith(".ledger") else 3)
+    assert "File too large" in said
+    assert len(said.splitlines()) == 1
+    assert kept(worked) == before
+    folders = [worked, worked / ".ledger", worked / "practice" / "ch01_keys"]
+    assert not [file for folder in folders for file in folder.glob(".*.*")], "what was half written is gone"
+
+
+@WRITES
+def test_a_judge_that_is_killed_before_the_last_step_loses_nothing(worked, argv, changes):
+    before = kept(worked)
+    if (child := os.fork()) == 0:
+        replace = os.replace
+        last = (worked / changes).name
+        os.replace = lambda old, new: os.kill(os.getpid(), 9) if Path(new).name == last else replace(old, new)
+        try:
+            main(argv, worked)
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
+    assert kept(worked) == before
+    assert main(argv, worked) == 0, "and the next one works"
+    assert kept(worked) != before
+
+
+def test_a_folder_that_may_not_be_written_loses_nothing(worked):
+    """Root may write everywhere, so the commands run without that right."""
+    if os.geteuid() == 0 and not shutil.which("setpriv"):
+        pytest.skip("nothing here takes root's rights away")
+    before, folders = kept(worked), [worked / "practice" / "ch01_keys", worked / ".ledger"]
+    for folder in folders:
+        folder.chmod(0o555)
+    bare = ["setpriv", "--bounding-set", "-dac_override"] if os.geteuid() == 0 else []
+    try:
+        for argv, status in (["reset", "absorb_query"], 3), (["absorb_query"], 0):  # what can be read is graded
+            done = subprocess.run([*bare, sys.executable, "judge.py", *argv], capture_output=True, text=True)
+            assert done.returncode == status
+            assert "Permission denied" in done.stderr
+            assert len(done.stderr.splitlines()) == 1
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+    assert kept(worked) == before
+
+
+def test_judges_at_once_keep_the_progress_of_each(course):
+    """Two judges and two that watch, on one course."""
+    quiet = {"cwd": course, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    watchers = [subprocess.Popen([sys.executable, "-u", "judge.py", "watch"], **quiet) for _ in range(2)]
+    try:
+        for watcher in watchers:
+            assert any("Watching" in line for line in watcher.stdout)
+        ids = ["absorb_query", "split_kv_b", "merged_weight_ratio"]
+        for id in ids:
+            answer(course, id, solution(course, id))
+        judges = [subprocess.Popen([sys.executable, "judge.py", id], **quiet) for id in ("up_project_keys", ids[0])]
+        for watcher in watchers:
+            left = set(ids)
+            while left and (line := watcher.stdout.readline()):
+                left -= {id for id in left if f"✓ {id}:" in line}
+            assert not left
+        assert [judge.wait() for judge in judges] == [1, 0]
+    finally:
+        for process in watchers:
+            process.communicate("q\n")
+    progress = json.loads((course / ".ledger" / "progress.json").read_text())["exercises"]
+    assert {id: entry["verdict"] for id, entry in progress.items()} == {
+        "up_project_keys": "todo",
+        **dict.fromkeys(ids, "passed"),
+    }
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,46 @@ def test_another_version_of_the_course_runs_everything(course, capsys, runs, mon
     assert runs == [["absorb_query"]] * 2
 
 
+def test_what_passed_in_another_version_is_no_failure(course, capsys, monkeypatch):  # noqa: F811
+    """It has a mark of its own until it is run again, and what comes next is what was never solved."""
+    from ledger.judge import version
+
+    answer(course, "up_project_keys", "def up_project_keys(latents, w_k):\n    return latents @ w_k\n")
+    answer(course, "absorb_query", RIGHT)
+    answer(course, "scores_absorbed", "def scores_absorbed(q_nope, w_k, latents):\n    return q_nope\n")
+    said(capsys, course=course, status=1)
+    monkeypatch.setattr(version, "course_digest", lambda: "another")
+    listed = said(capsys, "list", course=course, status=0)
+    for words in "□ up_project_keys", "□ absorb_query", "✗ scores_absorbed", "□ 2 passed before, to be run again":
+        assert words in listed
+    ahead = said(capsys, "next", course=course, status=0)
+    assert "Go on with: scores_absorbed" in ahead
+    assert "2 exercises passed with another version" in ahead
+    answer(course, "absorb_query", WRONG)
+    assert "○ absorb_query" in said(capsys, "list", course=course, status=0), "another text is another answer"
+    assert "Go on with: absorb_query" in said(capsys, "next", course=course, status=0)
+    said(capsys, course=course, status=1)
+    listed = said(capsys, "list", course=course, status=0)
+    for words in "■ up_project_keys", "✗ absorb_query", "■ 1 solved   ✗ 2 tried":
+        assert words in listed
+
+
+def test_an_answer_that_was_never_run_is_not_marked_like_a_wrong_one(course, capsys):  # noqa: F811
+    answer(course, "absorb_query", WRONG)
+    assert "○ absorb_query" in said(capsys, "list", course=course, status=0)
+    said(capsys, "absorb_query", course=course, status=1)
+    assert "✗ absorb_query" in said(capsys, "list", course=course, status=0)
+
+
+def test_progress_of_an_older_judge_knows_what_passed(course, capsys):  # noqa: F811
+    """It has no digest of the answer's own text, and the course has changed since."""
+    answer(course, "absorb_query", RIGHT)
+    entry = {"verdict": "passed", "passed": True, "points": 2, "digest": "0123456789abcdef"}
+    (course / ".ledger").mkdir()
+    (course / ".ledger" / "progress.json").write_text(json.dumps({"schema": 1, "exercises": {"absorb_query": entry}}))
+    assert "□ absorb_query" in said(capsys, "list", course=course, status=0)
+
+
 @pytest.mark.parametrize("argv", [["--seed", "3"], ["--json", "result.json"], ["absorb_query"], ["1"]])
 def test_a_run_that_is_asked_for_runs(course, capsys, runs, argv):  # noqa: F811
     answer(course, "absorb_query", RIGHT)
@@ -119,6 +159,7 @@ def test_the_course_is_done(course, capsys):  # noqa: F811
     said(capsys, "solution", "key_path_macs", "--reveal", course=course, status=0)
     out = said(capsys, course=course, status=0)
     assert "The course is done." in out
+    assert "python judge.py 7" not in out, "what %judge in a browser would turn into a call that is refused there"
     assert "1 hint read, 1 solution read" in out
     assert "▣ 1 solved after reading the solution" in out
     assert f"{COUNT} of {COUNT} solved" in out
@@ -126,7 +167,9 @@ def test_the_course_is_done(course, capsys):  # noqa: F811
 
 
 def test_next_names_the_first_that_has_not_passed(course, capsys):  # noqa: F811
-    assert "Next: up_project_keys" in said(capsys, "next", course=course, status=0)
+    out = said(capsys, "next", course=course, status=0)
+    assert "Next: up_project_keys" in out
+    assert "Save the notebook (Ctrl+S): the judge reads its file." in out
     answer(course, "up_project_keys", "def up_project_keys(latents, w_k):\n    return latents @ w_k\n")
     answer(course, "absorb_query", WRONG)
     said(capsys, course=course, status=1)
@@ -242,7 +285,9 @@ def test_half_a_notebook_is_waited_for(course, watcher):  # noqa: F811
     news(out)
     path.write_text(whole[: len(whole) // 2])
     watch.look()
-    assert "is not a notebook" in news(out), "a notebook that stays broken is said"
+    told = news(out)
+    assert "is not a notebook" in told, "a notebook that stays broken is said"
+    assert "save it again, or move that file out of practice/" in told
 
 
 def test_keys(course, watcher):  # noqa: F811
@@ -262,6 +307,26 @@ def test_keys(course, watcher):  # noqa: F811
     assert "✓ absorb_query" in news(out)
     watch.press("x")
     assert "q quit" in news(out)
+
+
+def test_a_hint_is_for_the_answer_that_failed_until_it_passes(course, watcher):  # noqa: F811
+    watch, out = watcher
+    answer(course, "absorb_query", WRONG)
+    watch.look()
+    watch.press("h")
+    assert "absorb_query, hint 1 of 3" in news(out)
+    assert Progress(course).hints_seen("absorb_query") == 1
+    answer(course, "absorb_query", RIGHT)
+    watch.look()
+    watch.press("h")
+    assert "up_project_keys, hint 1 of 3" in news(out)
+
+
+def test_a_hint_when_all_is_solved(course, watcher, monkeypatch):  # noqa: F811
+    watch, out = watcher
+    monkeypatch.setattr(watch, "results_known", list)
+    watch.press("h")
+    assert "Every exercise that can run here has passed. A hint of one of them: python judge.py hint ID" in news(out)
 
 
 def test_the_command_grades_what_is_saved_and_quits(course):  # noqa: F811

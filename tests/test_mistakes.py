@@ -9,6 +9,7 @@ import pytest
 
 from ledger import exercises
 from ledger.judge.compare import difference
+from ledger.judge.grade import explain
 from ledger.judge.mistakes import Wrong, recognise, recognise_each
 from ledger.judge.notebook import run_here
 from ledger.judge.transformations import LIBRARY
@@ -205,8 +206,98 @@ def test_each_case_is_told_in_its_own_words():
 
 
 def test_the_exercises_own_mistake_comes_first():
-    own = exercises.Mistake("own", "three times", lambda x: 3 * x)
-    assert recognise(replace(PLAIN, mistakes=(own,)), [Wrong((X,), 3 * X, X)]).name == "own"
+    assert recognise(THREE_TIMES, [Wrong((X,), 3 * X, X)]).name == "own"
+
+
+# First drafts, which have another fault beside the mistake
+
+F32 = X.astype(np.float32)
+THREE_TIMES = replace(PLAIN, mistakes=(exercises.Mistake("own", "three times", lambda x: 3 * x),))
+
+
+def names_of(*pairs):
+    """What each of the wrong values, (got, argument and wanted value) a case, is called; an empty text for no name."""
+    found = recognise_each(THREE_TIMES, [Wrong((want,), got, want) for got, want in pairs])
+    return [mistake.name if mistake else "" for mistake in found]
+
+
+def test_a_mistake_is_named_in_another_dtype():
+    assert names_of((3 * X, F32)) == ["own"], "float64 where float32 is asked"
+    assert names_of((3 * F32, X)) == ["own"], "float32 where float64 is asked"
+    assert names_of((3 * X, X), (3 * X, F32), (X[:0], F32[:0]), (X, F32)) == ["own", "own", "", ""]
+    assert names_of((21.0, 7)) == ["own"], "a float for a count"
+    assert names_of((-X.astype(np.float64), F32), (-X, X)) == ["negative"] * 2, "and so is one of the library"
+
+
+@pytest.mark.parametrize("broken", [X[:0], np.full_like(X, np.nan), X[None], "text", None], ids=repr)
+def test_a_case_that_nothing_can_be_told_of_is_no_objection_to_an_own_mistake(broken):
+    """As where the edge case is left out; it is given no name itself."""
+    assert names_of((3 * X, X), (broken, X)) == ["own", ""]
+    assert names_of((3 * X, X), (broken, X), (broken, X)) == ["", "", ""], "one case is too few to say it of three"
+
+
+def test_a_value_that_can_be_compared_is_an_objection():
+    for other in (X + 1, (X + 1).astype(np.float32), X**2, np.where(X > 2, 3 * X, X)):
+        assert names_of((3 * X, X), (other, X)) == ["", ""]
+    assert names_of((3 * X, X), (X + 1, F32)) == ["", ""]
+    assert names_of((21.0, 7), (8.0, 7)) == ["", ""]
+    passed = [Wrong((X,), X, X)]  # where three times would be wrong
+    assert recognise(THREE_TIMES, [Wrong((X,), 3 * X, X)], passed).name == "constant factor"
+
+
+def entry_in_float64(latent, k_rope, positions, norm_weight, eps, theta):
+    """A cache entry that is written into an array of zeros and then normed as a whole."""
+    pairs = np.arange(k_rope.shape[1] // 2)
+    turns = np.exp(1j * positions[:, None] * theta ** (-2.0 * pairs / max(k_rope.shape[1], 1)))
+    turned = (k_rope[:, 0::2] + 1j * k_rope[:, 1::2]) * turns
+    entry = np.zeros((len(latent), latent.shape[1] + k_rope.shape[1]))
+    entry[:, : latent.shape[1]] = latent
+    entry[:, latent.shape[1] :: 2], entry[:, latent.shape[1] + 1 :: 2] = turned.real, turned.imag
+    entry /= np.sqrt((entry**2).mean(axis=1, keepdims=True) + eps)
+    entry[:, : latent.shape[1]] *= norm_weight
+    return entry
+
+
+def merged_in_float64(queries, cache, chunk, latent_dim, scale):
+    """A chunk's maximum for the running one, sums in float64, and nothing said of an empty cache."""
+    mixed, total = np.zeros((*queries.shape[:2], latent_dim)), np.zeros(queries.shape[:2])
+    largest = np.full(queries.shape[:2], -np.inf)
+    for start in range(0, len(cache), chunk):
+        scores = scale * (queries @ cache[start : start + chunk].T)
+        largest = scores.max(axis=-1)
+        weights = np.exp(scores - largest[..., None])
+        mixed += weights @ cache[start : start + chunk, :latent_dim]
+        total += weights.sum(axis=-1)
+    with np.errstate(all="ignore"):
+        return mixed / total[..., None], largest + np.log(total)
+
+
+@pytest.mark.parametrize("id", ["crossover_new_tokens", "crossover_limit", "crossover_causal"])
+@pytest.mark.parametrize("heads", [64, 128, 32, 20])
+def test_a_head_count_that_is_left_in_is_named_whatever_it_is(id, heads):
+    exercise = REGISTRY[id]
+    result = run_here(exercise, lambda *sizes: heads * exercise.oracle(*sizes), 1)
+    assert result.message.startswith("head count left in: ")
+    assert str(heads) not in result.message
+    other = run_here(exercise, lambda *sizes: 7 * exercise.oracle(*sizes), 1)
+    assert "head count" not in other.message, "no model has 7 heads"
+
+
+DRAFTS = [
+    ("cache_entry", entry_in_float64, "RMSNorm over the rope half"),
+    ("merge_chunked_context", merged_in_float64, "block maximum for the running one"),
+]
+
+
+@pytest.mark.parametrize(("id", "draft", "name"), DRAFTS, ids=[id for id, _, _ in DRAFTS])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_first_draft_is_told_its_mistake(id, draft, name, seed):
+    result = run_here(REGISTRY[id], draft, seed)
+    assert result.message.startswith(f"{name}: ")
+    assert name in dict(explain(result))["pattern"]
+    others = [case.message for case in result.cases if case.verdict == "wrong" and not case.message.startswith(name)]
+    assert len(others) == 1
+    assert "has dtype float64; wanted float32" in others[0], "the case without a token, or without a cache"
 
 
 @pytest.mark.parametrize("want", [X, 5, 2.5, (1.5, X), {"a": 7}, "text", True, None, [1, 2]], ids=repr)

@@ -1,10 +1,12 @@
 """Running jobs: how each call ends, what a crash or a lost server costs, and that nothing stays behind."""
 
 import errno
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -13,10 +15,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ledger import exercises
+from ledger.judge import cli, sandbox
+from ledger.judge.collect import Submission
 from ledger.judge.launch import Servers
 from ledger.judge.observe import observe
-from ledger.judge.outcome import Call, Cell, Job, Outcome, Unsupported
+from ledger.judge.outcome import Call, Cell, Job, Outcome, Run, Unsupported
 from ledger.judge.run import Runner, Session, modules_of
+from ledger.judge.session import grade_all
 
 PLAIN = "def f(x):\n    return 2 * x\n"
 
@@ -114,14 +120,16 @@ def test_the_memory_at_the_height_is_measured_where_it_is_asked_for(runner):
     assert runner.run(further(source, peak=False)).outcomes[0].peak is None
 
 
-def test_an_answer_that_is_slow_only_for_being_counted_is_right(runner):
-    """Counted, 100,000 products of numbers take seconds; plain, some hundredths."""
+def test_an_answer_that_is_slow_only_for_being_counted_is_right(runner, monkeypatch):
+    """Counted it would never end. The judge is patient, so that the process gives up first, however busy the machine
+    is, and sends what it has counted till then."""
+    monkeypatch.setattr("ledger.judge.run.time_for", lambda how, seconds, plain: 100.0)
     source = (
-        "def f(x):\n    total = 0.0\n    for _ in range(100):\n"
-        "        for i in range(1000):\n            total += x[i] * x[i]\n    return total\n"
+        "def f(x):\n    total = x[0] * x[0]\n    while type(x) is not np.ndarray:\n"
+        "        total += x[1] * x[1]\n    return float(total)\n"
     )
-    (outcome,) = runner.run(further(source, peak=False, count_seconds=0.5, case_seconds=60.0)).outcomes
-    assert (outcome.kind, outcome.value) == ("returned", 100_000.0)
+    (outcome,) = runner.run(further(source, peak=False, count_seconds=1.0, total_seconds=120.0)).outcomes
+    assert (outcome.kind, outcome.value) == ("returned", 1.0)
     assert (outcome.counts["left"], outcome.counted_value, outcome.uncounted) == (["scalar indexing"], None, "timeout")
 
 
@@ -137,7 +145,7 @@ def test_an_answer_that_is_slow_only_for_being_counted_is_right(runner):
 )
 def test_a_counted_call_that_fails_costs_the_counts_alone(runner, does, why):
     source = f"def f(x):\n    if type(x) is not np.ndarray:\n        {does}\n    return 1\n"
-    limits = {"count_seconds": 0.5, "output_bytes": 50_000, "result_bytes": 4 << 20}
+    limits = {"output_bytes": 50_000, "result_bytes": 4 << 20} | ({"count_seconds": 0.5} if why == "timeout" else {})
     run = runner.run(further(source, others=1, **limits))
     assert [outcome.value for outcome in run.outcomes] == [1, 1]
     assert (run.outcomes[0].counts, run.outcomes[0].uncounted) == (None, why)
@@ -572,3 +580,72 @@ def test_a_cell_above_may_plot(forking):
     cells = (Cell("cell 1", plot + "fig.canvas.draw()\nplt.show()"), Cell("cell 2", PLAIN))
     run = forking.run(Job("f", cells, (Call({"x": 2}),)))
     assert (run.outcomes[0].value, run.notes) == (4, [])
+
+
+# What a run says of how its answers were kept apart
+
+QUICK = "def key_path_macs(new_tokens, cached_tokens, latent_dim, nope_dim):\n    return new_tokens, cached_tokens\n"
+
+
+class Waiting:
+    """Stands in for a Runner: a job whose cell says so runs until the runner is closed, any other not at all."""
+
+    def __init__(self):
+        self.ending, self.closed = set(), threading.Event()
+
+    def run(self, job):
+        if job.cells[-1].file == "endless":
+            self.closed.wait(60)
+        return Run([Outcome("returned", value=None)] * len(job.calls))
+
+    def close(self):
+        self.closed.set()
+
+
+def answers_in(*files: str) -> list[Submission]:
+    """A wrong answer in each of the files."""
+    return [Submission(exercises.get("key_path_macs"), (Cell(file, QUICK),)) for file in files]
+
+
+def test_results_taken_one_by_one_leave_the_runner_open():
+    """The last result is taken, and the generator is dropped without being asked for more."""
+    runner = Waiting()
+    given = grade_all(answers_in("one", "two"), runner, 1)
+    assert [next(given).verdict, next(given).verdict] == ["wrong", "wrong"]
+    given.close()
+    assert not runner.closed.is_set()
+
+
+def test_results_that_nobody_waits_for_end_the_runner():
+    runner = Waiting()
+    given = grade_all(answers_in("one", "endless", "endless"), runner, 1)
+    assert next(given).verdict == "wrong"
+    given.close()
+    assert runner.closed.is_set()
+
+
+def test_the_layers_are_named_after_a_quick_answer(tmp_path, capsys):
+    """Ten fresh runners, whose self-test takes longer than the answer."""
+    path = tmp_path / "quick.py"
+    path.write_text(QUICK)
+    layers = "+".join(name for name in sandbox.LAYERS if name in sandbox.layers_available()) or "none"
+    for _ in range(10):
+        assert cli.main(["--source", str(path), "key_path_macs"], None) == 1
+        assert f"isolation: {layers}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["missing", "unreadable"])
+def test_nothing_is_said_of_layers_where_nothing_ran(tmp_path, capsys, broken):
+    if broken:
+        (tmp_path / "keys.ipynb").write_text("{")
+    command = ["key_path_macs", "--from", str(tmp_path)]
+    assert cli.main(command, None) == 1
+    assert "isolation: nothing had to run\n" in capsys.readouterr().out
+    assert cli.main([*command, "--json", "-"], None) == 1
+    assert json.loads(capsys.readouterr().out)["isolation"] == "nothing had to run"
+
+
+def test_a_lost_self_test_is_said(forking):
+    forking.close()
+    assert forking.apart == "not known, for the self-test was lost: the judge is closing"
+    assert not forking.isolation.holds

@@ -15,7 +15,6 @@ from need import need
 from ledger import exercises
 from ledger.browser import ladder
 from ledger.build import fresh_practice, fresh_solutions
-from ledger.build.browser import for_browser, wheel_files
 from ledger.exercises import absorb_heads_kernel, making, mla_decode_kernel
 from ledger.judge import cuda, report, session
 from ledger.judge.cli import main
@@ -266,23 +265,13 @@ def test_without_triton_an_exercise_is_skipped_and_says_why(runner, monkeypatch,
     assert missing.verdict == "skipped", "what cannot be run here need not be there, as in a browser"
 
 
-def test_a_browser_has_no_such_notebook_and_its_ladder_says_so(tmp_path, root, monkeypatch):
-    practice = fresh_practice(root)
-    kept = for_browser({path: json.dumps(notebook) for path, notebook in practice.items()})
-    assert NOTEBOOK in practice
-    assert NOTEBOOK not in kept
-    assert set(practice) - set(kept) == {
-        path
-        for path, notebook in practice.items()
-        if all(exercises.get(cell["id"]).needs for cell in notebook["cells"] if cell["id"] in exercises.ids())
-    }
-    assert not [path for path in wheel_files(root) if "triton_kernels" in path]
-
+@pytest.mark.parametrize("there", [True, False])
+def test_a_browsers_ladder_skips_it_and_says_why(tmp_path, root, monkeypatch, there):
     monkeypatch.setattr(session, "IN_BROWSER", True)
     monkeypatch.setattr(session, "installed", lambda name: False)
-    for path in kept:
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(kept[path])
+    (tmp_path / NOTEBOOK).parent.mkdir(parents=True)
+    if there:
+        (tmp_path / NOTEBOOK).write_text(json.dumps(fresh_practice(root)[NOTEBOOK]))
     with (tmp_path / "said").open("w+") as out:
         ladder.run_here(["7"], tmp_path, out)
         out.seek(0)

@@ -42,12 +42,14 @@ class Case:
 class Mistake:
     """A wrong answer that is recognised by its value: ``value(*args)`` is what code with this mistake returns.
 
-    ``value`` may raise where the sizes of a case make the mistake impossible; it is then not a match.
+    ``value`` may raise where the sizes of a case make the mistake impossible; it is then not a match. The functions in
+    ``also`` give what the same mistake returns with another number in it; one function must fit all cases.
     """
 
     name: str
     says: str
     value: Callable[..., Any]
+    also: tuple[Callable[..., Any], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 
 from ledger.account.crossover import absorb_macs, materialize_macs
 from ledger.exercises.base import Case, Exercise, Mistake, Mutant
-from ledger.exercises.crossover_new_tokens import GLM_52, V3, make
+from ledger.exercises.crossover_new_tokens import GLM_52, HEADS_LEFT_IN, V3, make, times_heads
 from ledger.exercises.making import drawn
 
 
@@ -85,6 +85,14 @@ def with_the_diagonal(cached_tokens, latent_dim, nope_dim, value_dim):
         return np.inf
     limit, half = latent_dim * (nope_dim + value_dim) / extra, cached_tokens + 0.5
     return (half**2 + 2 * cached_tokens * limit) ** 0.5 - half
+
+
+def heads_left_in(cached_tokens, latent_dim, nope_dim, value_dim):
+    extra = 2 * latent_dim - nope_dim - value_dim
+    if extra <= 0:
+        return np.inf
+    limit = latent_dim * (nope_dim + value_dim) / extra
+    return 128 * ((cached_tokens**2 + 2 * cached_tokens * limit) ** 0.5 - cached_tokens)
 
 
 def zero_before_infinite(cached_tokens, latent_dim, nope_dim, value_dim):
@@ -191,6 +199,7 @@ EXERCISE = Exercise(
             "the triangle is counted as S·(S + 1)/2, which is exact. Here it is to be taken as S²/2",
             with_the_diagonal,
         ),
+        Mistake("head count left in", HEADS_LEFT_IN, heads_left_in, times_heads(oracle)),
     ),
     mutants=(
         Mutant(not_causal, "not causal"),
@@ -201,6 +210,7 @@ EXERCISE = Exercise(
         Mutant(cache_not_subtracted, "cache not subtracted"),
         Mutant(halved_once_more, "halved once more"),
         Mutant(with_the_diagonal, "the diagonal counted"),
+        Mutant(heads_left_in, "head count left in"),
         Mutant(zero_before_infinite, "zero before infinite"),
         Mutant(infinity_multiplied, "nan"),
     ),

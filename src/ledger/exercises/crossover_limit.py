@@ -7,6 +7,7 @@ import numpy as np
 
 from ledger.account.crossover import absorb_macs, materialize_macs
 from ledger.exercises.base import Case, Exercise, Mistake, Mutant
+from ledger.exercises.crossover_new_tokens import HEADS_LEFT_IN, times_heads
 from ledger.exercises.making import drawn
 
 
@@ -111,11 +112,7 @@ EXERCISE = Exercise(
             "the numerator has nope_dim alone. Keys and values are both rebuilt: nope_dim + value_dim columns",
             nope_alone,
         ),
-        Mistake(
-            "head count left in",
-            "this is 128 times the crossing. Every term has the heads as a factor, so they cancel",
-            heads_left_in,
-        ),
+        Mistake("head count left in", HEADS_LEFT_IN, heads_left_in, times_heads(oracle)),
         Mistake(
             "one latent",
             "absorb's pair is counted with one latent. It meets the latent twice: in the score and in the mix",

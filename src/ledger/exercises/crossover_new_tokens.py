@@ -8,7 +8,11 @@ import numpy as np
 from ledger.account.crossover import absorb_macs, materialize_macs
 from ledger.exercises.base import Case, Exercise, Mistake, Mutant
 from ledger.exercises.making import drawn
+from ledger.models import MODELS
 
+#: How many heads a model of the course may have.
+HEAD_COUNTS = sorted({model.num_heads for model in MODELS.values()})
+HEADS_LEFT_IN = "this is the crossing times a model's head count. Every term has the heads as a factor, so they cancel"
 V3 = {"latent_dim": 512, "nope_dim": 128, "value_dim": 128}
 GLM_52 = {"latent_dim": 512, "nope_dim": 192, "value_dim": 256}
 
@@ -63,6 +67,11 @@ def heads_left_in(cached_tokens, latent_dim, nope_dim, value_dim):
     projection = latent_dim * (nope_dim + value_dim)
     denominator = projection + cached_tokens * (2 * latent_dim - nope_dim - value_dim)
     return 128 * cached_tokens * projection / denominator if denominator > 0 else np.inf
+
+
+def times_heads(right):
+    """For each head count the function that returns it times the ``right`` crossing of its arguments."""
+    return tuple(lambda *sizes, heads=heads: heads * right(*sizes) for heads in HEAD_COUNTS)
 
 
 def one_latent(cached_tokens, latent_dim, nope_dim, value_dim):
@@ -176,11 +185,7 @@ EXERCISE = Exercise(
             "stands on the side of absorb's own projection",
             second_term_subtracted,
         ),
-        Mistake(
-            "head count left in",
-            "this is 128 times the crossing. Every term has the heads as a factor, so they cancel",
-            heads_left_in,
-        ),
+        Mistake("head count left in", HEADS_LEFT_IN, heads_left_in, times_heads(oracle)),
         Mistake(
             "long context only", "this is the limit for a long context; here the cache has a length", long_context_only
         ),

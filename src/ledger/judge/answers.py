@@ -23,7 +23,7 @@ from ledger import __version__, exercises
 from ledger.judge.collect import Notebook, bound, code_cell, collect, is_copy, is_set_aside, is_stub, show_path
 from ledger.judge.errors import StateError, Unreadable, UsageError
 from ledger.judge.progress import back_up, write_whole
-from ledger.judge.reset import check_place, load, write
+from ledger.judge.reset import RELOAD, check_place, load, write
 
 KIND = "attention-ledger answers"
 SCHEMA = 1
@@ -83,7 +83,7 @@ def read_books(folder: Path) -> tuple[Books, list[str]]:
         try:
             books[name.as_posix()] = load(path, show_path(path))
         except Unreadable as error:
-            faults.append(str(error).partition(":")[0])
+            faults.append(str(error).rpartition(":")[0])
     return books, faults
 
 
@@ -441,12 +441,14 @@ def to_bytes(held: Mapping[str, Any]) -> bytes:
 def save(file: Path, root: Path) -> list[str]:
     """Write a bundle of everything in ``practice/`` to ``file``; say what is in it.
 
-    Raises UsageError where there is nothing to save or ``file`` is something else than a bundle, StateError where it
+    Raises UsageError where nothing can be saved or ``file`` is something else than a bundle, StateError where it
     cannot be written. An older bundle at ``file`` goes to ``.ledger/backups``.
     """
     books, faults = read_books(root / "practice")
     held = bundle(books, fresh_books(root))
     if not held["answers"] and not held["notebooks"]:
+        if faults:
+            raise UsageError(f"nothing was saved: {'; '.join(faults)}, and may hold answers; no other is written yet")
         raise UsageError("there is nothing to save: no answer in practice/ is written yet")
     data, older = to_bytes(held), None
     if file.is_dir() or not file.parent.is_dir():
@@ -462,7 +464,7 @@ def save(file: Path, root: Path) -> list[str]:
     except OSError as error:
         raise StateError(f"{file} could not be written: {error.strerror or error}") from None
     lines = [f"{file}: {said(held)}"]
-    lines += [f"not saved, for it cannot be read: {fault}" for fault in faults]
+    lines += [f"not saved, for it cannot be read, and it may hold answers: {fault}" for fault in faults]
     return lines + ([f"the older bundle of this name: {show_path(older)}"] if older else [])
 
 
@@ -484,7 +486,8 @@ def load_bundle(file: Path, root: Path) -> tuple[Loaded, list[str]]:
         raise Unreadable(f"{file} cannot be read: {error.strerror or error}") from None
     held = read_bundle(data, str(file))
     beside = file.with_name(f"{file.stem}.left.json")
-    return load_into(held, root, fresh_books(root), beside, lambda path: back_up(path, root))
+    done, lines = load_into(held, root, fresh_books(root), beside, lambda path: back_up(path, root))
+    return done, lines + [RELOAD] * bool(done.put or done.replaced)
 
 
 def load_into(

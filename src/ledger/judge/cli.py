@@ -23,7 +23,7 @@ from ledger.judge.errors import StateError, Unreadable, UsageError
 
 PASSED, FAILED, USAGE, FAULT = 0, 1, 2, 3
 #: Stand-ins for what a terminal without UTF-8 cannot show.
-PLAIN = {"■": "#", "▣": "r", "□": "_", "✓": "v", "✗": "x", "·": ".", "…": "...", "×": "x", "−": "-", "→": "->"}
+PLAIN = dict(zip("■▣□○✓✗·×−", "#r_ovx.x-", strict=True)) | {"…": "...", "→": "->"}
 
 #: Bytes of a path, and of a name in it, that no common system exceeds.
 LONGEST_PATH, LONGEST_NAME = 4095, 255

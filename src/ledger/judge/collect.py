@@ -179,7 +179,7 @@ def collect(exercise: Exercise, notebooks: list[Notebook], unreadable: list[Unre
     answer = written[-1]
     notes = []
     if exercise.id not in answer.ids:
-        notes.append(f"cell {answer.number} was found by its function's name: it is not the cell made for the answer")
+        notes.append(found_by_name(notebook, answer))
     if len(matches) > 1:
         numbers = ", ".join(str(cell.number) for cell in matches)
         notes.append(f"cells {numbers} of {notebook.name} answer it; cell {answer.number} was graded")
@@ -189,6 +189,15 @@ def collect(exercise: Exercise, notebooks: list[Notebook], unreadable: list[Unre
     above = [cell for cell in notebook.cells if cell.number < answer.number and not cell.graded]
     cells = tuple(Cell(f"{notebook.name}, cell {cell.number}", cell.source) for cell in (*above, answer))
     return Submission(exercise, cells, f"{notebook.name}, cell {answer.number}", notebook.path, notes=notes)
+
+
+def found_by_name(notebook: Notebook, answer: NotebookCell) -> str:
+    """The remark on an answer that bears no id: it is a cell of the learner's own, or an editor took away all ids, and
+    then the remark is the same for every answer of the notebook."""
+    made_by_course = re.sub(_COPY, "", notebook.path.stem) in (name for c in CHAPTERS for name in c.practice)
+    if made_by_course and not any(cell.graded for cell in notebook.cells):
+        return f"the cells of {notebook.name} have lost their ids: answers were found by their functions' names"
+    return f"cell {answer.number} was found by its function's name: it is not the cell made for the answer"
 
 
 def bound(source: str) -> frozenset[str]:

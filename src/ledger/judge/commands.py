@@ -30,13 +30,16 @@ from ledger.judge.collect import (
     show_path,
 )
 from ledger.judge.errors import StateError, Unreadable, UsageError
-from ledger.judge.grade import fresh_seed
+from ledger.judge.grade import fresh_seed, plural
 from ledger.judge.here import Here
 from ledger.judge.launch import Servers
 from ledger.judge.progress import Progress
 from ledger.judge.run import Runner
-from ledger.judge.session import grade_all
+from ledger.judge.session import grade_all, has_to_run
 from ledger.judge.verdicts import ExerciseResult
+
+#: What stands for the layers where no process was needed: the answers are missing or known, or a package is.
+NOTHING_RAN = "nothing had to run"
 
 
 def run_grade(options: argparse.Namespace, root: Path | None, servers: Servers, start: float) -> int:
@@ -62,12 +65,13 @@ def grade_and_report(options: argparse.Namespace, root: Path | None, runner: Run
     style = report.Style(report.use_colour(human))
 
     def isolation() -> str:
-        return ("+".join(runner.layers) or "none") + (f"; on CUDA {cuda.ISOLATION}" if gpu else "")
+        return runner.apart + (f"; on CUDA {cuda.ISOLATION}" if gpu else "")
 
     with cuda.Cuda(gpu) if gpu else contextlib.nullcontext() as on_gpu:
         results = grade_and_print(answers, options, root, runner, isolation, human, style, start, on_gpu)
     if options.json:
-        write_json(options.json, report.to_json(results, isolation(), time.perf_counter() - start))
+        told = isolation() if any(map(has_to_run, answers)) else NOTHING_RAN
+        write_json(options.json, report.to_json(results, told, time.perf_counter() - start))
     if options.folder is None and options.source is None and root:
         keep_progress(results, answers, root)
     if any(result.verdict == "judge_error" for result in results):
@@ -92,12 +96,13 @@ def grade_and_print(
     as_ladder = not (options.targets or options.folder or options.source or options.verbose)
     entries = entries_of(root) if as_ladder else {}
     known = results_known(answers, options, entries) if as_ladder else {}
-    if len(known) < len(answers) and not IN_BROWSER:
+    ran = any(has_to_run(answer) for answer in answers if answer.exercise.id not in known)
+    if ran and not IN_BROWSER:
         threading.Thread(target=isolation, daemon=True).start()  # its self-test takes as long as a few answers
     graded = with_progress(answers, grade_answers(answers, known, runner, seed, on_gpu), human)
     print(style.dim(f"Attention Ledger · {where_from(answers, options, root)} · seed {seed}"), file=human, flush=True)
     results = print_ladder(graded, entries, human, style) if as_ladder else print_results(answers, graded, human, style)
-    told = isolation() if len(known) < len(answers) else "nothing had to run"
+    told = isolation() if ran else NOTHING_RAN
     seconds = time.perf_counter() - start
     print(*closing(results, told, seconds, style, options, entries if as_ladder else None), sep="\n", file=human)
     return results
@@ -118,6 +123,7 @@ def grade_answers(answers, known, runner, seed, on_gpu=None) -> Iterator[Exercis
     for answer in answers:
         result = known.get(answer.exercise.id) or next(graded)
         yield on_gpu.also(answer, result, seed) if on_gpu else result
+    next(graded, None)  # the last has been given: let it end, before it is taken for one that was left
 
 
 def with_progress(
@@ -162,11 +168,12 @@ def print_results(answers, graded, human, style) -> list[ExerciseResult]:
     """Print each exercise as soon as it is ready, under its chapter's heading."""
     width = max(len(answer.exercise.id) for answer in answers)
     results: list[ExerciseResult] = []
+    told: set[str] = set()
     for result in graded:
         if not results or results[-1].chapter != result.chapter:
             print("", report.chapter_line(result.chapter, style), sep="\n", file=human)
         results.append(result)
-        print(*report.result_lines(result, style, width), sep="\n", file=human, flush=True)
+        print(*report.result_lines(result, style, width, told), sep="\n", file=human, flush=True)
     return results
 
 
@@ -193,13 +200,13 @@ def closing(results, isolation, seconds, style, options, entries=None) -> list[s
             lines.append(f"Chapter {chapter}  {report.chapter_bar(members, style)}")
         lines.append(report.summary_text(results, seconds, style))
     lines.append(style.dim(f"isolation: {isolation}"))
-    ahead = next((r for r in results if r.verdict not in ("passed", "skipped")), None)
+    ahead = next(filter(ladder.is_ahead, results), None)
     if ahead:
         exercise = exercises.get(ahead.id)
         what = "Start with" if ahead.verdict in ("todo", "missing") else "Go on with"
         lines.append(f"{what} {style.bold(ahead.id)} (about {exercise.minutes} min): {exercise.title}")
         if ahead.verdict == "todo" and ahead.where:
-            lines.append(f"It waits in {ahead.where}. Stuck? python judge.py hint {ahead.id}")
+            lines.append(f"It waits in {ahead.where}. {ladder.SAVE_FIRST}Stuck? python judge.py hint {ahead.id}")
     elif entries is not None:
         lines += ladder.closing_page(results, entries, style)
     elif results and not options.source:
@@ -330,7 +337,7 @@ def write_json(path: str, text: str) -> None:
 def keep_progress(results: list[ExerciseResult], answers: list[Submission], root: Path) -> None:
     """Note how far the learner is, for the answers that are the learner's own; a folder that cannot be written is a
     remark, not a failure."""
-    own = {answer.exercise.id: ladder.digest_of(answer) for answer in answers if is_learners(answer, root)}
+    own = {answer.exercise.id: ladder.digests_of(answer) for answer in answers if is_learners(answer, root)}
     try:
         with changing(root) as progress:
             progress.record([result for result in results if result.id in own], own)
@@ -375,21 +382,21 @@ def need_root(root: Path | None) -> Path:
 def run_list(options: argparse.Namespace, root: Path | None) -> int:
     """Every exercise with its title, minutes, points and state."""
     style = report.Style(report.use_colour(sys.stdout))
-    everything, verdicts = exercises.registry(), {}
+    everything = exercises.registry()
+    states = dict.fromkeys(everything, "untouched")
     if root:
         entries, answers = entries_of(root), ladder.answers_in(root / "practice")
-        verdicts = {id: ladder.kept_result(answer, entries).verdict for id, answer in answers.items()}
+        states = {id: ladder.state_of(ladder.kept_result(answer, entries), entries) for id, answer in answers.items()}
     width = max(map(len, everything))
     for chapter in dict.fromkeys(exercise.chapter for exercise in everything.values()):
         print(report.chapter_line(chapter, style))
         for exercise in (e for e in everything.values() if e.chapter == chapter):
-            verdict = verdicts.get(exercise.id, "todo")
-            mark = {"passed": "✓", "todo": "·", "missing": "·", "skipped": "-"}.get(verdict, "✗")
-            stars = "*" * exercise.difficulty
+            points, stars = plural(exercise.points, "point"), "*" * exercise.difficulty
             print(
-                f"  {style.verdict(mark, verdict)} {exercise.id:<{width}}  {exercise.points} points"
+                f"  {ladder.mark_of(states[exercise.id], style)} {exercise.id:<{width}}  {points:<8}"
                 f"  {exercise.minutes:>3} min  {stars:<3}  {style.dim(exercise.title)}"
             )
+    print("", style.dim(f"  {ladder.legend(list(states.values()))}"), sep="\n")
     return PASSED
 
 
@@ -405,9 +412,12 @@ def run_hint(options: argparse.Namespace, root: Path | None) -> int:
     print(f"{exercise.id}, hint {level} of {last}\n\n{exercise.hints[level - 1]}")
     if level < last:
         print(f"\nMore: python judge.py hint {exercise.id} {level + 1}")
-    if root:
-        with contextlib.suppress(StateError), changing(root) as progress:
-            progress.saw_hint(exercise.id, level)
+    try:
+        if root:
+            with changing(root) as progress:
+                progress.saw_hint(exercise.id, level)
+    except StateError as error:
+        complain(f"this hint is not remembered: {error}", FAULT)
     return PASSED
 
 

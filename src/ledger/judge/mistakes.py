@@ -3,9 +3,14 @@
 An exercise's own mistakes are tried first: the value that code with the mistake would return, for the very inputs of
 the case. Then come transformations of the expected value that any exercise can meet. A mistake is named only where it
 explains every wrong value that it could have made: at square sizes several may fit, and other cases tell them apart.
+
+A first draft often has a second fault beside the mistake: float64 where float32 is asked, or an edge case that is left
+out. So dtypes are no matter, and where nothing fits all values, a mistake of the exercise's own need not fit those of
+another shape, nor NaN and infinity where a number is wanted.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,26 +39,80 @@ def recognise(exercise: Exercise, wrongs: list[Wrong], rights: list[Wrong] = ())
 def recognise_each(exercise: Exercise, wrongs: list[Wrong], rights: list[Wrong] = ()) -> list[Mistake | None]:
     """The known mistake that explains all of ``wrongs``, once for each of them and in its words; or None for each. One
     of the exercise's own must also give the right values of ``rights``, the cases that passed: where there are few
-    values to return, chance makes many agree."""
-    own = (mistake for mistake in exercise.mistakes if explains(mistake, wrongs) and allows(mistake, rights))
-    found = next(own, None)
-    if found or not wrongs:
-        return [found] * len(wrongs)
+    values to return, chance makes many agree. A wrong value that has another fault alone is given no name."""
+    if not wrongs:
+        return []
+    found = own_of(exercise, wrongs, rights)
+    names = [found] * len(wrongs) if found else of_library(exercise, wrongs)
+    if names:
+        return names
+    cast = [Wrong(args, coarse(got, want), coarse(want, got)) for args, got, want in wrongs]
+    wrong = [i for i, (_, got, want) in enumerate(cast) if difference(got, want) is not None]
+    comparable = [i for i in wrong if in_form(cast[i].got, cast[i].want)]
+    found = own_of(exercise, [cast[i] for i in comparable], rights)
+    if found and 2 * len(comparable) >= len(wrong):
+        return [found if i in comparable else None for i in range(len(wrongs))]
+    names = iter(of_library(exercise, [cast[i] for i in wrong]))
+    return [next(names, None) if i in wrong else None for i in range(len(wrongs))]
+
+
+def own_of(exercise: Exercise, wrongs: list[Wrong], rights: list[Wrong]) -> Mistake | None:
+    """The first of an exercise's own mistakes that explains all of ``wrongs`` and allows all of ``rights``."""
+    for mistake in exercise.mistakes:
+        if any(explains(value, wrongs) and allows(value, rights) for value in (mistake.value, *mistake.also)):
+            return mistake
+    return None
+
+
+def of_library(exercise: Exercise, wrongs: list[Wrong]) -> list[Mistake]:
+    """The first transformation that explains all of ``wrongs``, once for each and in its words; nothing where none
+    does."""
     whole = [[Part(*wrong, told(wrong, exercise.returns))] for wrong in wrongs]
     apart = [list(parts(wrong, exercise.returns)) for wrong in wrongs]
     for one in LIBRARY:
         says = sentences(one, whole if one.whole else apart)
         if says:
             return [Mistake(one.name, sentence, None) for sentence in says]
-    return [None] * len(wrongs)
+    return []
 
 
-def explains(mistake: Mistake, wrongs: list[Wrong]) -> bool:
-    """Whether code with this mistake returns every wrong value, where the sizes of the case allow the mistake."""
+def coarse(value: Any, other: Any) -> Any:
+    """``value`` with its numbers in the type of those of ``other``, where that holds fewer digits: float32 for float64,
+    a whole number for a float that is one."""
+    if is_real(value) and is_real(other):
+        return value.astype(min(value.dtype, other.dtype, key=lambda dtype: dtype.itemsize), copy=False)
+    if type(other) is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, tuple | list) and isinstance(other, tuple | list) and len(value) == len(other):
+        inner = [coarse(one, beside) for one, beside in zip(value, other, strict=True)]
+        return tuple(inner) if isinstance(value, tuple) else inner
+    if isinstance(value, Mapping) and isinstance(other, Mapping) and set(value) == set(other):
+        return {key: coarse(value[key], other[key]) for key in other}
+    return value
+
+
+def in_form(got: Any, want: Any) -> bool:
+    """Whether the numbers of ``got`` can be held against the wanted ones: the same parts, shapes and dtypes, and a
+    number wherever one is wanted."""
+    if isinstance(want, tuple | list):
+        return isinstance(got, tuple | list) and len(got) == len(want) and all(map(in_form, got, want))
+    if isinstance(want, Mapping):
+        same = isinstance(got, Mapping) and set(got) == set(want)
+        return same and all(in_form(got[key], want[key]) for key in want)
+    if isinstance(want, np.ndarray):
+        same = isinstance(got, np.ndarray) and (got.shape, got.dtype) == (want.shape, want.dtype)
+        return same and (want.dtype.kind not in "fc" or bool(np.all(np.isfinite(got) | ~np.isfinite(want))))
+    if isinstance(want, int | float):
+        return isinstance(got, int | float) and (not isinstance(got, float) or math.isfinite(got))
+    return False
+
+
+def explains(made_by: Callable[..., Any], wrongs: list[Wrong]) -> bool:
+    """Whether code with a mistake returns every wrong value, where the sizes of the case allow the mistake."""
     made = 0
     for args, got, want in wrongs:
         try:
-            value = mistake.value(*args)
+            value = made_by(*args)
         except Exception:
             continue
         if not agrees(got, value) or difference(value, want) is None:
@@ -62,11 +121,11 @@ def explains(mistake: Mistake, wrongs: list[Wrong]) -> bool:
     return made > 0
 
 
-def allows(mistake: Mistake, rights: list[Wrong]) -> bool:
-    """Whether code with this mistake returns the right value in every case of ``rights`` that it can compute."""
+def allows(made_by: Callable[..., Any], rights: list[Wrong]) -> bool:
+    """Whether code with a mistake returns the right value in every case of ``rights`` that it can compute."""
     for args, _, want in rights:
         try:
-            value = mistake.value(*args)
+            value = made_by(*args)
         except Exception:
             continue
         if difference(value, want) is not None:
@@ -133,10 +192,8 @@ def size(placed: tuple[int, Part]) -> int:
 
 
 def agrees(got: Any, value: Any) -> bool:
-    """Whether ``got`` is ``value`` but for rounding; a mistake keeps the dtype that it was made in."""
-    if is_real(got) and is_real(value):
-        value = value.astype(got.dtype)
-    return difference(got, value) is None
+    """Whether ``got`` is ``value`` but for rounding; where their dtypes differ, in the coarser one."""
+    return difference(coarse(got, value), coarse(value, got)) is None
 
 
 def is_real(value: Any) -> bool:

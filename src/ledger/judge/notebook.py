@@ -9,15 +9,21 @@ import sys
 import time
 from collections import namedtuple
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from ledger import exercises
+from ledger.browser import IN_BROWSER, root_above
 from ledger.judge import report
+from ledger.judge.cli import course_root
+from ledger.judge.errors import StateError
 from ledger.judge.grade import calls_of, fresh_seed, grade
 from ledger.judge.guard import output_limit
 from ledger.judge.here import call_all
 from ledger.judge.launchers import launched
 from ledger.judge.observe import lay_out
+from ledger.judge.progress import Progress
 from ledger.judge.verdicts import ExerciseResult
 
 
@@ -111,19 +117,44 @@ def case(id: str, name: str, seed: int) -> tuple:
     return kind(*(lay_out(value, chosen.layout) for value in inputs.values()))
 
 
+#: What this kernel has shown, for where the course's folder is not around or cannot be written.
 _hints_shown: dict[str, int] = {}
 
 
+def course_around() -> Path | None:
+    """The course's folder around the working folder, where the learner's progress is kept; None where there is none."""
+    try:
+        return (root_above if IN_BROWSER else course_root)(Path.cwd())
+    except OSError:  # the working folder is gone
+        return None
+
+
+def hints_seen(id: str, root: Path | None) -> int:
+    """How many hints of an exercise this kernel, or the learner's progress, has shown."""
+    kept = 0
+    if root:
+        with suppress(StateError):
+            kept = Progress(root).hints_seen(id)
+    return max(kept, _hints_shown.get(id, 0))
+
+
 def hint(id: str, level: int | None = None) -> None:
-    """Print a hint of exercise ``id``: hint ``level``, or the next one that this kernel has not shown.
+    """Print a hint of exercise ``id``: hint ``level``, or the next one that was not shown; and remember it, in a course
+    as ``judge.py hint`` does.
 
     Hints go from the idea to a skeleton. Raises ValueError for an unknown id or level.
     """
-    exercise = find(id)
+    exercise, root = find(id), course_around()
     last = len(exercise.hints)
     if level is None:
-        level = min(_hints_shown.get(id, 0) + 1, last)
+        level = min(hints_seen(id, root) + 1, last)
     if not 1 <= level <= last:
         raise ValueError(f"{id} has hints 1 to {last}; {level} was asked")
     _hints_shown[id] = max(level, _hints_shown.get(id, 0))
     print(f"Hint {level} of {last}: {exercise.hints[level - 1]}")
+    if root and not os.environ.get("NBGRADER_EXECUTION"):
+        try:
+            with Progress.locked(root) as progress:
+                progress.saw_hint(id, level)
+        except StateError as error:
+            print(f"this hint is not remembered: {error}", file=sys.stderr)

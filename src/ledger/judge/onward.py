@@ -11,7 +11,9 @@ from ledger.exercises import Exercise
 from ledger.judge.cli import FAILED, PASSED, complain
 from ledger.judge.collect import Submission, collect, notebooks_under, real, show_path
 from ledger.judge.errors import UsageError
-from ledger.judge.ladder import answers_in, kept_result
+from ledger.judge.grade import plural
+from ledger.judge.ladder import SAVE_FIRST, answers_in, is_ahead, kept_result
+from ledger.judge.reset import way_on
 from ledger.judge.session import untouched
 from ledger.judge.verdicts import ExerciseResult
 
@@ -20,18 +22,33 @@ _MARKER = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION\n?", re.MULTILINE)
 
 
 def next_answer(results: Iterable[ExerciseResult]) -> Exercise | None:
-    """The first exercise of ``results`` that has neither passed nor is skipped; None where there is none."""
-    ahead = (result.id for result in results if result.verdict not in ("passed", "skipped"))
-    return next((exercises.get(id) for id in ahead), None)
+    """The first exercise of ``results`` that is still to be solved; None where there is none."""
+    return next((exercises.get(result.id) for result in results if is_ahead(result)), None)
+
+
+def told_next(
+    exercise: Exercise | None,
+    answers: Mapping[str, Submission],
+    results: Iterable[ExerciseResult],
+    entries: Mapping[str, Mapping],
+) -> list[str]:
+    """What to say of the exercise that comes next, and of those that passed before and wait to be run again."""
+    lines = next_lines(exercise, answers[exercise.id], entries) if exercise else [ALL_PASSED]
+    before = sum(result.verdict == "before" for result in results)
+    again = f"{plural(before, 'exercise')} passed with another version of the course or of the cells above"
+    return lines + [f"{again}: python judge.py runs what changed."] * bool(before)
 
 
 def next_lines(exercise: Exercise, answer: Submission, entries: Mapping[str, Mapping]) -> list[str]:
     """The exercise in a few lines: what it is, how long it takes, and where its answer waits."""
     seen, last = entries.get(exercise.id, {}).get("hints", 0), len(exercise.hints)
     begun = "Next" if untouched(answer) or answer.problem else "Go on with"
+    where = f"It waits in {answer.where}. {SAVE_FIRST if untouched(answer) else ''}".rstrip()
+    if answer.problem:
+        where = f"{answer.problem}: {way_on(exercise.id) if answer.broken else f'python judge.py reset {exercise.id}'}"
     return [
         f"{begun}: {exercise.id} (about {exercise.minutes} min): {exercise.title}",
-        f"It waits in {answer.where}." if answer.where else f"{answer.problem}: python judge.py reset {exercise.id}",
+        where,
         f"Hints read: {min(seen, last)} of {last} (python judge.py hint {exercise.id})",
     ]
 
@@ -39,14 +56,12 @@ def next_lines(exercise: Exercise, answer: Submission, entries: Mapping[str, Map
 def show_next(root: Path, entries: Mapping[str, Mapping], open_it: bool) -> int:
     """Print the next exercise; with ``open_it`` also open it in the JupyterLab that serves the course."""
     answers = answers_in(root / "practice")
-    exercise = next_answer(kept_result(answer, entries) for answer in answers.values())
-    if exercise is None:
-        print(ALL_PASSED)
+    results = [kept_result(answer, entries) for answer in answers.values()]
+    exercise = next_answer(results)
+    print(*told_next(exercise, answers, results, entries), sep="\n")
+    if exercise is None or not open_it:
         return PASSED
     answer = answers[exercise.id]
-    print(*next_lines(exercise, answer, entries), sep="\n")
-    if not open_it:
-        return PASSED
     if answer.path is None:
         return complain(answer.problem, FAILED)
     address = address_in_lab(answer.path, exercise.id)

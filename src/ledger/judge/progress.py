@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from ledger.browser import IN_BROWSER
 from ledger.judge.errors import StateError
@@ -31,6 +32,14 @@ def write_whole(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(name)
         raise
+
+
+class Digests(NamedTuple):
+    """What tells an answer from others: ``digest`` with the cells above it and the course's version, ``own`` by its own
+    text alone."""
+
+    digest: str
+    own: str
 
 
 #: Hints that an exercise may have.
@@ -93,17 +102,18 @@ class Progress:
                 self.remark = f"{self.path} was damaged: it was moved to {aside.name}, and progress starts anew"
             return {}
 
-    def record(self, results: Iterable[ExerciseResult], digests: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Note the newest verdict of each result, that an exercise was once passed, and with which answer: ``digests``
+    def record(self, results: Iterable[ExerciseResult], digests: Mapping[str, Digests] = MappingProxyType({})) -> None:
+        """Note the newest verdict of each result, that an exercise was once passed, and of which answer: ``digests``
         has it by exercise."""
         for result in results:
             entry = self.exercises.setdefault(result.id, {})
             entry["verdict"], entry["points"] = result.verdict, result.points
-            entry.pop("digest", None)
+            for kind in Digests._fields:
+                entry.pop(kind, None)
+            if result.id in digests and result.verdict != "judge_error":
+                entry |= digests[result.id]._asdict()
             if result.verdict == "passed":
                 entry["passed"] = True
-                if result.id in digests:
-                    entry["digest"] = digests[result.id]
 
     def hints_seen(self, id: str) -> int:
         """How many hints of an exercise have been shown."""
@@ -128,7 +138,8 @@ class Progress:
 
 def checked(entry: dict) -> dict:
     """An exercise's entry with what this version knows of it, in the right types; the rest is kept as it is."""
-    kinds = {"verdict": str, "points": int | float, "passed": bool, "hints": int, "digest": str, "revealed": bool}
+    kinds = {"verdict": str, "points": int | float, "passed": bool, "hints": int, "revealed": bool}
+    kinds |= dict.fromkeys(Digests._fields, str)
     kept = {key: value for key, value in entry.items() if key not in kinds or isinstance(value, kinds[key])}
     return kept | ({"hints": min(max(0, int(kept["hints"])), MOST_HINTS)} if "hints" in kept else {})
 

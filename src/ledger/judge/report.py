@@ -9,6 +9,7 @@ from typing import TextIO
 
 from ledger.chapters import TITLES
 from ledger.judge.grade import explain, say_counts
+from ledger.judge.reset import way_on
 from ledger.judge.verdicts import ExerciseResult
 
 _MARKS = {"passed": "✓", "todo": "·", "missing": "?", "skipped": "-"}
@@ -74,7 +75,10 @@ def failure_text(result: ExerciseResult, style: Style, verbose: bool = False, in
     lines = [style.bold(style.verdict(head, result.verdict))]
     if result.where:
         lines[0] += style.dim(f"   {result.where}")
-    lines += rows_text(explain(result, in_notebook) or (("happened", result.message),), style)
+    rows = explain(result, in_notebook) or (("happened", result.message),)
+    if result.verdict == "error" and not result.where and not in_notebook:  # nothing was run: no notebook could be read
+        rows = (("happened", result.message), ("next", way_on(result.id)))
+    lines += rows_text(rows, style)
     if verbose:
         for case in result.cases:
             said = case.verdict if case.verdict == "passed" else f"{case.verdict}: {case.message}"
@@ -115,12 +119,14 @@ def chapter_line(chapter: int, style: Style) -> str:
     return style.bold(f"Chapter {chapter} · {TITLES.get(chapter, '')}")
 
 
-def result_lines(result: ExerciseResult, style: Style, width: int) -> list[str]:
-    """An exercise's line as it is graded; below a pass, what was counted and any note."""
+def result_lines(result: ExerciseResult, style: Style, width: int, told: set[str]) -> list[str]:
+    """An exercise's line as it is graded; below a pass, what was counted and any note that is not ``told`` yet."""
     lines = [one_line(result, style, width)]
     if result.verdict == "passed":
         said = say_counts(result.counts)
-        lines += [f"      {style.dim(text)}" for text in ([said] if said else []) + result.notes]
+        notes = [note for note in result.notes if note not in told]
+        told.update(notes)
+        lines += [f"      {style.dim(text)}" for text in ([said] if said else []) + notes]
     return lines
 
 

@@ -1,38 +1,54 @@
 """Put the stub of one exercise back into its practice notebook."""
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ledger.exercises import Exercise
 from ledger.judge.collect import code_cell, is_copy, notebooks_under
-from ledger.judge.errors import StateError, Unreadable
+from ledger.judge.errors import StateError, Unreadable, UsageError
 from ledger.judge.progress import back_up, write_whole
+
+#: What to do where a notebook that has changed on the disk is open.
+RELOAD = "Is it open in JupyterLab? File > Reload Notebook from Disk, before it is saved there."
+
+
+def way_on(id: str) -> str:
+    """What to do where the notebook of exercise ``id`` cannot be read."""
+    return f"move that file out of practice/ (nothing in it is lost); then python judge.py reset {id} makes a new one"
 
 
 def reset(exercise: Exercise, root: Path) -> str:
-    """Replace the answer cell of ``exercise`` by this version's stub, after a backup; say what was done.
-
-    A cell that is gone is put back in front of its check, or at the end; of several copies one stub is left. Every
-    other cell stays as it is. Raises Unreadable for a notebook that cannot be read and StateError where nothing can be
-    written.
-    """
+    """Put the stub of ``exercise`` back into the learner's notebook below ``root``; say what was done."""
     from ledger.build import fresh_practice
 
-    place, fresh = next(
-        (Path(path), notebook)
-        for path, notebook in fresh_practice(root).items()
-        if answer_places(notebook, exercise.id)
-    )
+    said, changed = reset_to(fresh_practice(root), exercise, root, write)
+    return f"{said}\n{RELOAD}" if changed else said
+
+
+def reset_to(
+    books: Mapping[str, dict], exercise: Exercise, root: Path, write: Callable[[Path, dict], None]
+) -> tuple[str, Path | None]:
+    """Replace the answer cell of ``exercise`` by the stub in ``books``, this version's notebooks by path below
+    ``root``, after a backup; what was done, in a sentence, and the notebook that was changed. ``write`` writes one.
+
+    A cell that is gone is put back in front of its check, or at the end; of several copies one stub is left. Every
+    other cell stays as it is. Raises Unreadable for a notebook that cannot be read, UsageError where no notebook of
+    ``books`` has the exercise, and StateError where nothing can be written.
+    """
+    place, fresh = next(((p, book) for p, book in books.items() if answer_places(book, exercise.id)), (None, None))
+    if fresh is None:
+        raise UsageError(f"no notebook of the course here has {exercise.id}")
     path = current_notebook(exercise, root, root / place)
     stub = fresh["cells"][answer_places(fresh, exercise.id)[0]]
     name = path.relative_to(root)
     if not path.exists():
         write(path, fresh)
-        return f"{name} was missing: it is new again."
+        return f"{name} was missing: it is new again.", path
     notebook = load(path, str(name))
     places = answer_places(notebook, exercise.id)
     if [source_of(notebook["cells"][at]) for at in places] == ["".join(stub["source"])]:
-        return f"{exercise.id} is the untouched stub already; nothing was changed."
+        return f"{exercise.id} is the untouched stub already; nothing was changed.", None
     kept = back_up(path, root)
     cells = notebook["cells"]
     first = places[0] if places else check_place(notebook, exercise.id)
@@ -40,7 +56,7 @@ def reset(exercise: Exercise, root: Path) -> str:
     notebook["cells"].insert(first, stub)
     write(path, notebook)
     copies = f" (its {len(places)} copies became one)" if len(places) > 1 else ""
-    return f"{exercise.id} is the stub again in {name}{copies}; the notebook as it was: {kept.relative_to(root)}"
+    return f"{exercise.id} is the stub again in {name}{copies}; the notebook as it was: {kept.relative_to(root)}", path
 
 
 def current_notebook(exercise: Exercise, root: Path, built: Path) -> Path:
@@ -61,7 +77,7 @@ def load(path: Path, name: str) -> dict:
     except (ValueError, RecursionError):
         notebook = None
     if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
-        raise Unreadable(f"{name} is not a readable notebook: move it away, and reset makes a new one")
+        raise Unreadable(f"{name} is not a readable notebook: move it out of practice/, and reset makes a new one")
     return notebook
 
 

@@ -44,10 +44,12 @@ class IsolationError(RuntimeError):
 
 
 class Isolation(NamedTuple):
-    """The layers that held, and every forbidden action that was tried in the jail."""
+    """The layers that held, and every forbidden action that was tried in the jail; none of either, and ``lost``, why,
+    where the self-test came to no end."""
 
     layers: tuple[str, ...]
     probes: tuple[sandbox.Probe, ...]
+    lost: str = ""
 
     @property
     def holds(self) -> bool:
@@ -115,20 +117,27 @@ class Runner:
 
     @property
     def isolation(self) -> Isolation:
-        """What the self-test in a jailed process found; it runs once, when first asked for. It found nothing where no
-        such process could be started."""
+        """What the self-test in a jailed process found; it runs once, when first asked for. It is ``lost`` where no
+        such process could be started, or its server was closed meanwhile."""
         with self._isolation_lock:
             if self._isolation is None:
                 try:
                     self._isolation = self_test(self.servers.get())
-                except (ServerLost, Stopped, OSError):
-                    self._isolation = Isolation((), ())
+                except (ServerLost, Stopped, OSError) as error:
+                    self._isolation = Isolation((), (), str(error) or type(error).__name__)
             return self._isolation
 
     @property
     def layers(self) -> tuple[str, ...]:
         """The layers that hold, by name."""
         return (*(["bubblewrap"] if self.servers.outer else []), *self.isolation.layers)
+
+    @property
+    def apart(self) -> str:
+        """How answers are kept apart here, in a few words: the layers that hold, or why they are not known."""
+        if self.isolation.lost:
+            return f"not known, for the self-test was lost: {self.isolation.lost}"
+        return "+".join(self.layers) or "none"
 
     def close(self) -> None:
         """End every server and whatever it still runs."""

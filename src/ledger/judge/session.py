@@ -22,15 +22,21 @@ LEFT_OUT = 3
 
 
 def grade_all(submissions: Iterable[Submission], runner: Runner | Here, seed: int) -> Iterator[ExerciseResult]:
-    """Grade each submission, two at a time where the runner can, and yield the results in order."""
+    """Grade each submission, two at a time where the runner can, and yield the results in order.
+
+    Whoever stops before the last result ends the runner with what still runs; after it the runner is left as it is.
+    """
     if isinstance(runner, Here):
         yield from (grade_one(submission, runner, seed) for submission in submissions)
         return
     pool = ThreadPoolExecutor(min(2, os.cpu_count() or 1))
+    asked = [pool.submit(grade_one, submission, runner, seed) for submission in submissions]
     try:
-        yield from pool.map(lambda submission: grade_one(submission, runner, seed), submissions)
+        for one in asked:
+            yield one.result()
     except BaseException:
-        runner.close()  # what still runs ends now, so that nobody waits for it
+        if not all(one.done() for one in asked):
+            runner.close()  # what still runs ends now, so that nobody waits for it
         raise
     finally:
         pool.shutdown(cancel_futures=True)
@@ -84,6 +90,11 @@ def without(ending: set[tuple[Cell, ...]], job: Job) -> tuple[Job, list[str]]:
         else:
             kept += (cell,)
     return replace(job, cells=(*kept, answer)), notes
+
+
+def has_to_run(submission: Submission) -> bool:
+    """Whether grading an answer starts a process: it is there, can be read, and what it needs is installed."""
+    return not submission.problem and not what_lacks(submission.exercise)
 
 
 def untouched(submission: Submission) -> bool:

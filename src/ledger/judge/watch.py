@@ -20,6 +20,7 @@ from ledger.judge.collect import Submission, find_notebooks, show_path
 from ledger.judge.errors import StateError
 from ledger.judge.grade import fresh_seed
 from ledger.judge.progress import Progress
+from ledger.judge.reset import way_on
 from ledger.judge.run import Runner
 from ledger.judge.session import grade_all, untouched
 from ledger.judge.verdicts import ExerciseResult
@@ -47,7 +48,7 @@ class Watcher:
     def __init__(self, root: Path, runner: Runner, out: TextIO):
         self.root, self.runner, self.out = root, runner, out
         self.style = report.Style(report.use_colour(out))
-        self.stamps = self.answers = None
+        self.stamps = self.answers = self.failed = None
 
     def begin(self) -> None:
         """Warm the server up, and show how far the learner is."""
@@ -95,18 +96,24 @@ class Watcher:
             if result.verdict == "passed":
                 self.say("", *report.success_text(result, self.style))
             elif not result.where:
-                self.say("", f"{result.message}: save it again; judge.py reset {result.id} makes a new one")
+                self.say("", f"{result.message}: save it again, or {way_on(result.id)}")
             else:
                 self.say("", *report.failure_text(result, self.style))
+        failed = [result.id for result in results if ladder.is_ahead(result) and result.where]
+        self.failed = failed[0] if failed else self.failed
         self.keep(answers, results)
         return results
 
     def keep(self, answers: list[Submission], results: list[ExerciseResult]) -> None:
-        """Note the verdicts in the learner's progress; where that fails it is said, and watching goes on."""
-        digests = {answer.exercise.id: ladder.digest_of(answer) for answer in answers}
+        """Note the verdicts in the learner's progress."""
+        digests = {answer.exercise.id: ladder.digests_of(answer) for answer in answers}
+        self.change(lambda progress: progress.record(results, digests))
+
+    def change(self, note: Callable[[Progress], None]) -> None:
+        """Let ``note`` change the learner's progress; where that fails it is said, and watching goes on."""
         try:
             with Progress.locked(self.root) as progress:
-                progress.record(results, digests)
+                note(progress)
         except StateError as error:
             self.say(f"judge: {error}")
 
@@ -128,23 +135,23 @@ class Watcher:
 
     def show_next(self) -> None:
         """Name the exercise that comes next."""
-        ahead = onward.next_answer(self.results_known())
-        told = onward.next_lines(ahead, self.answers[ahead.id], self.entries()) if ahead else [onward.ALL_PASSED]
-        self.say("", *told)
+        results = self.results_known()
+        self.say("", *onward.told_next(onward.next_answer(results), self.answers, results, self.entries()))
 
     def show_hint(self) -> None:
-        """The next hint of the exercise that comes next; it is remembered."""
+        """The next hint of the exercise that failed last, unless it passes now, else of the one that comes next; it is
+        remembered."""
         entries = self.entries()
-        ahead = onward.next_answer(self.results_known())
+        ahead = onward.next_answer(sorted(self.results_known(), key=lambda result: result.id != self.failed))
         if ahead is None:
+            self.say("", f"{onward.ALL_PASSED} A hint of one of them: python judge.py hint ID")
             return
         level = min(entries.get(ahead.id, {}).get("hints", 0) + 1, len(ahead.hints))
         self.say("", f"{ahead.id}, hint {level} of {len(ahead.hints)}", "", ahead.hints[level - 1])
-        with contextlib.suppress(StateError), Progress.locked(self.root) as progress:
-            progress.saw_hint(ahead.id, level)
+        self.change(lambda progress: progress.saw_hint(ahead.id, level))
 
     def show_ladder(self) -> None:
-        """The ladder as far as it is known without running anything; what changed unseen is shown as tried."""
+        """The ladder as far as it is known without running anything."""
         self.print_ladder(self.results_known())
 
     def grade_all(self) -> None:
