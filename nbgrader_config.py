@@ -5,7 +5,7 @@ assignment, submissions in submitted/<student>/<chapter>/.
 """
 
 from ledger.build.nbgrader_steps import STEPS
-from ledger.judge.autograde import AUTOGRADE, SANITIZE
+from ledger.judge.autograde import AUTOGRADE, SANITIZE, Reader, Scores, released_names
 
 c = get_config()  # noqa: F821
 
@@ -19,3 +19,8 @@ c.GenerateAssignment.preprocessors = STEPS
 # The judge in the place of a kernel: answers run in its jail, and a graded cell gets points and a reason.
 c.Autograde.sanitize_preprocessors = SANITIZE
 c.Autograde.autograde_preprocessors = AUTOGRADE
+# A notebook under the name of a copy, or with a byte order mark, is graded as well.
+c.Autograde.pre_convert_hook = released_names
+c.Autograde.exporter_class = Reader
+# A submission that could not be graded has an empty score, where nbgrader writes 0.
+c.ExportApp.plugin_class = Scores

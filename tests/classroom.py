@@ -24,6 +24,7 @@ GOLDEN = {
     "exits_above": SOLVED,
     "segfault": ("passed", "crash", "passed", "passed"),
     "floods": ("passed", "output", "passed", "passed"),
+    "prints_without_end": ("passed", "output", "passed", "passed"),
     "hoards": ("passed", "memory", "passed", "passed"),
     "asks_for_input": ("passed", "error", "passed", "passed"),
     "prints_only": ("passed", "wrong", "passed", "passed"),
@@ -34,6 +35,8 @@ GOLDEN = {
     "names_of_the_course": SOLVED,
     "no_checks": SOLVED,
     "two_checks": SOLVED,
+    "edited_checks": ("passed", "wrong", "passed", "passed"),
+    "reordered": SOLVED,
     "two_answers": SOLVED,
     "no_metadata": SOLVED,
     "no_answer": ("passed", "missing", "passed", "passed"),
@@ -139,6 +142,19 @@ def again(id: str, first_source: str | None = None):
     return change
 
 
+def edited_checks(cells: list) -> None:
+    """A wrong answer whose check gives itself the points, and a right one whose check ends the process."""
+    CELLS["twice_the_value"](cells)
+    cell_of(cells, "absorb_query-check")["source"] = "2.0"
+    cell_of(cells, "scores_absorbed-check")["source"] = "import os\n\nos._exit(0)\n"
+
+
+def reordered(cells: list) -> None:
+    """Everything below the imports upside down: each check above its answer, the last answer first."""
+    first = next(cell for cell in cells if cell["cell_type"] == "code")
+    cells[:] = [first, *(cell for cell in reversed(cells) if cell is not first)]
+
+
 def no_metadata(cells: list) -> None:
     for number, cell in enumerate(cells):
         cell["metadata"], cell["id"] = {}, f"c{number}"
@@ -162,6 +178,7 @@ CELLS = {
     "exits_above": above("import os\n\nos._exit(0)\n"),
     "segfault": answer(f"{HEAD}    import ctypes\n\n    return ctypes.string_at(0)\n"),
     "floods": answer(f"{HEAD}    print('x' * 5_000_000)\n    return q_nope @ w_k.T\n"),
+    "prints_without_end": answer(f"{HEAD}    while True:\n        print('x' * 9_999)\n"),
     "hoards": answer(f"{HEAD}    return bytearray(8 << 30)\n"),
     "asks_for_input": answer(f"{HEAD}    input('which way? ')\n    return q_nope @ w_k.T\n"),
     "prints_only": answer(f"{HEAD}    print(q_nope @ w_k.T)\n"),
@@ -174,6 +191,8 @@ CELLS = {
     "names_of_the_course": above("t = case = check = hint = exercises = ledger = 3\njudge = None\n"),
     "no_checks": drop(*(f"{id}-check" for id in IDS)),
     "two_checks": again("absorb_query-check"),
+    "edited_checks": edited_checks,
+    "reordered": reordered,
     "two_answers": again("absorb_query", STUB),
     "no_metadata": no_metadata,
     "no_answer": drop("absorb_query"),

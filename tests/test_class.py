@@ -76,7 +76,10 @@ def test_what_made_them_stumble_is_named(graded):
     assert kept["syntax", "absorb_query"][3] == "SyntaxError"
     assert kept["loop", "absorb_query"][3] == "timeout"
     assert kept["solved", "absorb_query"][3] == ""
+    broken = ("not_json", "empty_file", "latin_1", "cut_off")
+    assert {kept[name, id][3] for name in broken for id in IDS} == {"the notebook cannot be read"}
     page = (graded / "report.html").read_text(encoding="utf-8")
+    assert "the notebook cannot be read (4)" in page, "all four are one mistake"
     for text in ("constant factor", "SyntaxError", "twice_the_value", "absorb_query"):
         assert text in page
 
@@ -450,6 +453,27 @@ def test_answers_alike_are_listed_and_the_usual_ones_are_not():
     pairs = similar([*answers, ("ada", "absorb_query", UNUSUAL), ("bob", "absorb_query", RENAMED)])
     assert [(pair.first, pair.second) for pair in pairs] == [("ada", "bob")]
     assert pairs[0].exercises["absorb_query"] > 0.8
+
+
+def test_what_is_unchanged_is_not_compared_again(tmp_path, monkeypatch):
+    """The pairs of each exercise come from the file of results until one of its answers is another."""
+    from ledger.judge.classroom import similar as module
+
+    searched, runs_of = [], module.runs_of
+    monkeypatch.setattr(module, "runs_of", lambda source: searched.append(source) or runs_of(source))
+    answers = [("ada", "absorb_query", UNUSUAL), ("bob", "absorb_query", RENAMED), ("ada", "up_project_keys", USUAL)]
+    other = USUAL.replace("q_nope", "q")
+    with Store(tmp_path / "results.sqlite") as store:
+        first = similar(answers, store)
+    assert len(searched) == 3
+    with Store(tmp_path / "results.sqlite") as store:
+        assert similar(reversed(answers), store) == first == similar(answers)
+        searched.clear()
+        assert similar([*answers, ("eve", "up_project_keys", other)], store) == first
+        assert sorted(searched) == sorted([USUAL, other]), "the other exercise is as it was"
+        searched.clear()
+        assert similar([("ada", "absorb_query", UNUSUAL), ("bob", "absorb_query", USUAL)], store) == []
+        assert similar([("ada", "absorb_query", UNUSUAL), ("eve", "absorb_query", RENAMED)], store) != first
 
 
 def test_no_source_stops_the_search_for_alike_answers():

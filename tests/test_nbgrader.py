@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 from html import unescape
 from pathlib import Path
+from typing import NamedTuple
 
 import nbformat
 import pytest
@@ -34,8 +35,7 @@ def instructor(tmp_path_factory):
     for path, text in fresh(Course(ROOT), trees=("solutions",)).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8", newline="\n")
-    for chapter in chapters():
-        nbgrader(folder, "generate_assignment", chapter)
+    assert set(nbgrader(folder, *((folder, "generate_assignment", chapter) for chapter in chapters())).statuses) == {0}
     return folder
 
 
@@ -51,18 +51,42 @@ def own(folder):
     return own | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
 
 
-def nbgrader(folder, *arguments, status=0):
-    """Run nbgrader in ``folder``."""
+#: nbgrader's commands one after the other in one process, which would otherwise begin with seconds of imports each.
+COMMANDS = """
+import json, os, sys
+from nbgrader.apps import NbGraderApp
+from traitlets.config import Application
+for folder, *arguments in json.load(sys.stdin):
+    os.chdir(folder)
+    try:
+        status = NbGraderApp.launch_instance(arguments)
+    except SystemExit as end:
+        status = end.code
+    print("status", status or 0)
+    type(Application.instance()).clear_instance()
+"""
+
+
+class Ran(NamedTuple):
+    """The exit status of each command, and what all of them said on standard error."""
+
+    statuses: list[int]
+    said: str
+
+
+def nbgrader(instructor, *commands):
+    """Run nbgrader ``commands``, each a folder and its arguments, with the settings of ``instructor``'s machine."""
     run = subprocess.run(
-        [sys.executable, "-m", "nbgrader", *arguments],
-        cwd=folder,
-        env=os.environ | own(folder),
+        [sys.executable, "-c", COMMANDS],
+        input=json.dumps([[str(part) for part in command] for command in commands]),
+        env=os.environ | own(instructor),
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert run.returncode == status, run.stdout + run.stderr
-    return run
+    statuses = [int(line.split()[1]) for line in run.stdout.splitlines() if line.startswith("status")]
+    assert len(statuses) == len(commands), run.stderr[-3000:]
+    return Ran(statuses, run.stderr)
 
 
 def read(path):
@@ -95,13 +119,37 @@ def test_practice_equals_a_real_generate_assignment_cell_for_cell(instructor, tm
         assert any("checksum" in c.metadata.get("nbgrader", {}) for c in ours.cells)
 
 
+#: Whose notebook is none: nbgrader names them and gives no points.
+REFUSED = [name for name in GOLDEN if GOLDEN[name] == ("error",) * 4]
+#: Who hands in through nbgrader's exchange.
+SENDER = "twice_the_value"
+
+
 @pytest.fixture(scope="module")
-def autograded(instructor):
-    """A class of everybody who can hand in a notebook that nbgrader reads, autograded in one run."""
-    names = [name for name in GOLDEN if "error" not in GOLDEN[name][:1] and name not in ("renamed", "byte_order_mark")]
-    hand_in(ROOT, instructor / "submitted", names)
-    nbgrader(instructor, "autograde", "ch01_keys", "--create")
-    return names
+def graded(instructor):
+    """The class of the golden table, one of whom gets and hands in the assignment through an exchange, from the release
+    to the pages of feedback and the scores."""
+    exchange, desk = instructor / "exchange", instructor / "desk"
+    desk.mkdir()
+    hand_in(ROOT, desk, [SENDER])
+    hand_in(ROOT, instructor / "submitted", [name for name in GOLDEN if name != SENDER])
+    shutil.copytree(instructor / "submitted", instructor / "as_handed_in")
+    both = ("ch01_keys", f"--Exchange.root={exchange}")
+    student = (*both, "--course=attention_ledger", f"--student={SENDER}")
+    ran = nbgrader(
+        instructor,
+        (instructor, "release_assignment", *both),
+        (desk, "fetch_assignment", *both, "--course=attention_ledger"),
+        (desk / SENDER, "submit", *student),
+        (instructor, "collect", *both),
+        (instructor, "autograde", "ch01_keys"),
+        (instructor, "generate_feedback", "ch01_keys"),
+        (instructor, "release_feedback", *both, f"--student={SENDER}"),
+        (desk / SENDER, "fetch_feedback", *student),
+        (instructor, "export"),
+    )
+    assert ran.statuses == [0, 0, 0, 0, 1, 0, 0, 0, 0], ran.said[-3000:]
+    return ran
 
 
 def grades(folder, student):
@@ -113,40 +161,84 @@ def grades(folder, student):
         return {g.name: (g.auto_score, g.needs_manual_grade) for n in submission.notebooks for g in n.grades}
 
 
-def test_the_golden_table_comes_out_of_nbgrader_too(instructor, autograded):
-    for name in autograded:
-        found, verdicts = grades(instructor, name), GOLDEN[name]
-        assert set(found) == {f"{id}_check" for id in IDS}
-        assert not any(manual for _, manual in found.values()), "every graded cell has a number"
-        for id, verdict, points in zip(IDS, verdicts, points_of(verdicts), strict=True):
-            score = found[f"{id}_check"][0]
-            assert (0 <= score < 2) if points is None else score == points, (name, id, verdict)
+@pytest.mark.parametrize("name", [name for name in GOLDEN if name not in REFUSED])
+def test_the_golden_table_comes_out_of_nbgrader_too(instructor, graded, name):
+    found, verdicts = grades(instructor, name), GOLDEN[name]
+    assert set(found) == {f"{id}_check" for id in IDS}
+    assert not any(manual for _, manual in found.values()), "every graded cell has a number"
+    for id, verdict, points in zip(IDS, verdicts, points_of(verdicts), strict=True):
+        score = found[f"{id}_check"][0]
+        assert (0 <= score < 2) if points is None else score == points, (id, verdict)
 
 
-def test_feedback_says_why_and_shows_no_oracle(instructor, autograded):
-    nbgrader(instructor, "generate_feedback", "ch01_keys")
-    page = (instructor / "feedback" / "twice_the_value" / "ch01_keys" / "keys.html").read_text()
-    assert "constant factor" in page
-    assert "BEGIN SOLUTION" not in page
-    text = unescape(re.sub(r"<[^>]+>", "", page))
-    oracle = inspect.getsource(exercises.get("absorb_query").oracle).splitlines()[-1].strip()
-    assert len(oracle) > 12
-    assert oracle not in text
-    assert "ledger/exercises" not in text
+def test_what_was_handed_in_stays_as_it_is(instructor, graded):
+    before = instructor / "as_handed_in"
+    for name in set(GOLDEN) - {SENDER}:
+        files = {path.relative_to(before): path.read_bytes() for path in (before / name).rglob("*.*")}
+        folder = instructor / "submitted"
+        assert {path.relative_to(folder): path.read_bytes() for path in (folder / name).rglob("*.*")} == files
 
 
-def test_the_export_holds_the_sums(instructor, autograded):
-    nbgrader(instructor, "export", "--to", str(instructor / "grades.csv"))
+def test_of_a_notebook_and_its_copies_the_one_with_most_answers_is_graded(tmp_path):
+    from ledger.judge.autograde import Reader, released_names
+
+    folder = tmp_path / "ch01_keys"
+    hand_in(ROOT, tmp_path / "class", ["untouched", "solved", "twice_the_value"])
+    folder.mkdir()
+    for student, name in (("untouched", "keys"), ("solved", "keys (1)"), ("twice_the_value", "keys-Copy2")):
+        shutil.copy(tmp_path / "class" / student / "ch01_keys" / "keys.ipynb", folder / f"{name}.ipynb")
+    names = [str(path) for path in (*folder.iterdir(), folder / "mine (1).ipynb")]
+    released_names("ch01_keys", "*", names)
+    assert names == [str(folder / "keys.ipynb"), str(folder / "mine (1).ipynb")]
+    assert "return q_nope @ w_k.T" in Reader().from_filename(names[0])[0]
+
+
+def test_the_exchange_carries_an_assignment_there_and_back(instructor, graded):
+    desk = instructor / "desk"
+    released = (instructor / "release" / "ch01_keys" / "keys.ipynb").read_bytes()
+    assert (desk / "ch01_keys" / "keys.ipynb").read_bytes() == released
+    (page,) = (desk / SENDER / "ch01_keys" / "feedback").rglob("keys.html")
+    assert page.read_bytes() == (instructor / "feedback" / SENDER / "ch01_keys" / "keys.html").read_bytes()
+    assert "constant factor" in page.read_text()
+
+
+def test_feedback_shows_no_oracle(instructor, graded):
+    """No line of an oracle that is not in the lesson or the handed-out notebook stands on anybody's page."""
+    pages = {path: text_of(path.read_text()) for path in (instructor / "feedback").rglob("*.html")}
+    assert {path.parents[1].name for path in pages} == set(GOLDEN) - set(REFUSED)
+    public = "".join((ROOT / tree / "ch01_keys" / "keys.ipynb").read_text() for tree in ("notebooks", "practice"))
+    for id in IDS:
+        lines = {line.strip() for line in inspect.getsource(exercises.get(id).oracle).splitlines()}
+        secret = {line for line in lines if len(line) > 12 and json.dumps(line)[1:-1] not in public}
+        assert any(line.startswith("return ") for line in secret)
+        for path, text in pages.items():
+            assert not {line for line in secret if line in text}, (id, path)
+    assert not any("BEGIN SOLUTION" in text or "ledger/exercises" in text for text in pages.values())
+
+
+def text_of(page):
+    """What a reader sees of a page."""
+    return unescape(re.sub(r"<[^>]+>", "", page))
+
+
+def test_the_export_holds_the_sums_and_nothing_for_what_was_refused(instructor, graded):
     with open(instructor / "grades.csv", newline="") as file:
-        sums = {
-            row["student_id"]: float(row["score"]) for row in csv.DictReader(file) if row["assignment"] == "ch01_keys"
-        }
-    assert {name for name, score in sums.items() if score == 8} == {n for n in autograded if GOLDEN[n] == SOLVED}
+        lines = {line["student_id"]: line for line in csv.DictReader(file) if line["assignment"] == "ch01_keys"}
+    assert set(lines) == set(GOLDEN)
+    for name in REFUSED:
+        assert [lines[name][column] for column in ("raw_score", "late_submission_penalty", "score")] == [""] * 3
+    sums = {name: float(line["score"]) for name, line in lines.items() if name not in REFUSED}
+    assert {name for name, score in sums.items() if score == 8} == {n for n in GOLDEN if GOLDEN[n] == SOLVED}
     assert sums["untouched"] == 0
 
 
-def test_formgrader_opens_the_result(instructor, autograded):
-    """The pages that an instructor looks at, from a real server."""
+def test_unreadable_submissions_are_named(graded):
+    told = re.findall(r"error processing assignment 'ch01_keys' for student '(\w+)'", graded.said)
+    assert sorted(told) == sorted(REFUSED)
+
+
+def test_formgrader_opens_the_result(instructor, graded):
+    """The pages that an instructor looks at, from a real server, and what they load."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     options = [f"--port={port}", "--no-browser", "--allow-root", "--IdentityProvider.token=t", "--ServerApp.password="]
@@ -158,12 +250,20 @@ def test_formgrader_opens_the_result(instructor, autograded):
     with subprocess.Popen(
         command, cwd=instructor, env=os.environ | own(instructor), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as server:
+        page = lambda path: fetch(f"http://127.0.0.1:{port}/formgrader/{path}?token=t")  # noqa: E731
         try:
-            assert "ch01_keys" in fetch(f"http://127.0.0.1:{port}/formgrader/api/assignments?token=t")
-            students = json.loads(fetch(f"http://127.0.0.1:{port}/formgrader/api/submissions/ch01_keys?token=t"))
+            assert "attention_ledger" in page("manage_assignments")
+            assert "ch01_keys" in page("api/assignments")
+            assert "gradebook_notebook_submissions.js" in page("gradebook/ch01_keys/keys")
+            students = json.loads(page("api/submissions/ch01_keys"))
             scores = {student["student"]: student["score"] for student in students if student["autograded"]}
             assert scores["solved"] == 8
-            assert set(scores) == set(autograded)
+            assert set(scores) == set(GOLDEN) - set(REFUSED)
+            submitted = json.loads(page("api/submitted_notebooks/ch01_keys/keys"))
+            (id,) = (notebook["id"] for notebook in submitted if notebook["student"] == SENDER)
+            read = text_of(page(f"submissions/{id}/"))
+            for text in (SENDER, "return 2 * (q_nope @ w_k.T)", "constant factor"):
+                assert text in read
         finally:
             server.terminate()
 
@@ -193,10 +293,3 @@ def test_what_the_judge_itself_fails_on_is_no_zero(instructor, monkeypatch):
         monkeypatch.setattr(autograde, "grade_one", failing)
         with pytest.raises(NbGraderException, match="of its own"):
             autograde.Judge().preprocess(nbformat.from_dict(solved), {"nbgrader": told})
-
-
-def test_one_unreadable_submission_does_not_stop_the_others(instructor, autograded):
-    hand_in(ROOT, instructor / "submitted", ["not_json"])
-    run = nbgrader(instructor, "autograde", "ch01_keys", "--student", "not_json", status=1)
-    assert "not_json" in run.stderr
-    assert grades(instructor, "solved")["absorb_query_check"][0] == 2

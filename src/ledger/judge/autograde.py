@@ -1,26 +1,32 @@
 """nbgrader's autograder with the judge in the place of a kernel: no student's code runs outside of a jail, an answer
 earns the share of its cases, and the feedback says why.
 
-``nbgrader_config.py`` names SANITIZE and AUTOGRADE for ``nbgrader autograde``. A graded cell always gets a number: of
-one without output nbgrader thinks that it passed.
+``nbgrader_config.py`` names SANITIZE, AUTOGRADE, Reader and released_names for ``nbgrader autograde``, and Scores for
+``nbgrader export``. A graded cell always gets a number: of one without output nbgrader thinks that it passed.
 """
 
 import atexit
+import csv
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+import nbformat
+from nbconvert.exporters import NotebookExporter
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_output
 from nbgrader.api import Gradebook
 from nbgrader.converters import Autograde
 from nbgrader.converters.base import NbGraderException
+from nbgrader.plugins import CsvExportPlugin
 from nbgrader.preprocessors import Execute, NbGraderPreprocessor
 
 from ledger import exercises
+from ledger.chapters import CHAPTERS
 from ledger.exercises import Exercise
 from ledger.judge.classroom.work import storable
-from ledger.judge.collect import Notebook, code_cell, collect, is_stub
+from ledger.judge.collect import Notebook, chapter_number, code_cell, collect, is_copy, is_stub, read_notebook
+from ledger.judge.errors import Unreadable
 from ledger.judge.grade import fresh_seed
 from ledger.judge.report import one_exercise
 from ledger.judge.run import Runner
@@ -29,6 +35,75 @@ from ledger.judge.verdicts import ExerciseResult
 
 #: How an exercise's check cell is called, after its id.
 CHECK = "_check"
+
+
+def released_name(path: Path) -> str:
+    """The name under which a notebook of a submission was released: its own, or that of which it is a copy, such as
+    ``keys`` for ``ch01_keys/keys (1).ipynb``."""
+    number = chapter_number(path.parent.name)
+    names = [name for chapter in CHAPTERS if chapter.number == number for name in chapter.practice]
+    return max((n for n in names if is_copy(path) and path.stem.startswith(n)), key=len, default=path.stem)
+
+
+def released_names(assignment: str, student: str, notebooks: list[str]) -> None:
+    """Put each of a submission's ``notebooks`` under the name of its release, in place: nbgrader, whose
+    ``pre_convert_hook`` this is, passes over any other. Reader finds the file."""
+    paths = [Path(name) for name in notebooks]
+    notebooks[:] = sorted({str(path.with_stem(released_name(path))) for path in paths})
+
+
+class Reader(NotebookExporter):
+    """Reads a submission as the judge does: under the name of its release or as a copy, with or without a byte order
+    mark. What a student handed in stays as it is."""
+
+    def from_filename(self, filename: str, resources: Any = None, **options: Any) -> tuple[str, Any]:
+        return super().from_filename(str(handed_in(Path(filename))), resources, **options)
+
+    def from_file(self, file_stream: TextIO, resources: Any = None, **options: Any) -> tuple[str, Any]:
+        notebook = nbformat.reads(file_stream.read().removeprefix("\ufeff"), as_version=4)
+        return self.from_notebook_node(notebook, resources, **options)
+
+
+def handed_in(path: Path) -> Path:
+    """The file of the notebook that was released as ``path``: of it and its copies, the one with most answers."""
+    files = [file for file in sorted(path.parent.glob("*.ipynb")) if released_name(file) == path.stem]
+    return max(files, key=lambda file: (answers_in(file), not is_copy(file))) if len(files) > 1 else [*files, path][0]
+
+
+def answers_in(path: Path) -> int:
+    """How many answers of a notebook are written; none where it cannot be read."""
+    try:
+        cells = read_notebook(path, path.name).cells
+    except Unreadable:
+        return 0
+    ids = set(exercises.ids())
+    return len({id for cell in cells if cell.written and not cell.graded for id in ids & {*cell.ids, *cell.binds}})
+
+
+class Scores(CsvExportPlugin):
+    """nbgrader's table of scores, empty where a submission could not be graded: nbgrader writes 0 there."""
+
+    def export(self, gradebook: Gradebook) -> None:
+        super().export(gradebook)
+        path = Path(self.to or "grades.csv")
+        with path.open(newline="") as file:
+            lines = list(csv.reader(file))
+        refused = {(each.name, student) for each in gradebook.assignments for student in ungraded(each)}
+        for line in lines:  # assignment, two dates, student, names, raw score, penalty, score, what could be had
+            if (line[0], line[3]) in refused:
+                line[-4:-1] = [""] * 3
+        with path.open("w", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(lines)
+
+
+def ungraded(assignment: Any) -> set[str]:
+    """The students whose submission has a graded cell to which neither nbgrader nor a person gave a score."""
+    return {
+        submission.student.id
+        for submission in assignment.submissions
+        for notebook in submission.notebooks
+        if any(grade.auto_score is None and grade.manual_score is None for grade in notebook.grades)
+    }
 
 
 class Repair(NbGraderPreprocessor):

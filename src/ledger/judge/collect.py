@@ -74,8 +74,10 @@ class Submission:
 def read_notebook(path: Path, name: str) -> Notebook:
     """The code cells of the notebook at ``path``; raises Unreadable with one line."""
     try:
-        if not path.is_file() or path.stat().st_size > LARGEST:
-            raise Unreadable(f"{name} is no file, or larger than {LARGEST >> 20} MB")
+        if not path.is_file():
+            raise Unreadable(f"{name} is no file")
+        if path.stat().st_size > LARGEST:
+            raise Unreadable(f"{name} is larger than {LARGEST >> 20} MB")
         data = json.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise Unreadable(f"{name} cannot be read: {error.strerror or error}") from None
@@ -83,6 +85,8 @@ def read_notebook(path: Path, name: str) -> Notebook:
         raise Unreadable(f"{name} is not UTF-8 text (byte {error.start}): save it as UTF-8") from None
     except json.JSONDecodeError as error:
         raise Unreadable(f"{name} is not a notebook: {error.msg} at line {error.lineno}") from None
+    except Unreadable:
+        raise
     except ValueError:
         raise Unreadable(f"{name} is not a notebook: a number in it has thousands of digits") from None
     except RecursionError:

@@ -48,15 +48,15 @@ def run_class(options: argparse.Namespace, ids: list[str], root: Path | None) ->
         graded.grade(students)
         remarks += graded.remarks
         kept = list(store.rows())
-    wanted = ids or graded.handed_in
-    rows = [row for row in kept if row.student in students and row.exercise in wanted]
-    gone = sorted({row.student for row in kept} - students.keys())
-    if gone:
-        named = ", ".join(gone[:NAMED]) + (f" and {len(gone) - NAMED} more" if len(gone) > NAMED else "")
-        remarks.append(f"kept, but not in the tables, since nothing of theirs is there any more: {named}")
-    if not rows:
-        return complain(f"nobody in {show_path(folder)} handed in an answer to an exercise of this course", FAILED)
-    write_tables(rows, remarks, f"{show_path(folder)}, seed {graded.seed}", out)
+        wanted = ids or graded.handed_in
+        rows = [row for row in kept if row.student in students and row.exercise in wanted]
+        gone = sorted({row.student for row in kept} - students.keys())
+        if gone:
+            named = ", ".join(gone[:NAMED]) + (f" and {len(gone) - NAMED} more" if len(gone) > NAMED else "")
+            remarks.append(f"kept, but not in the tables, since nothing of theirs is there any more: {named}")
+        if not rows:
+            return complain(f"nobody in {show_path(folder)} handed in an answer to an exercise of this course", FAILED)
+        write_tables(rows, remarks, f"{show_path(folder)}, seed {graded.seed}", out, store)
     print(*closing(rows, graded, out), sep="\n")
     return FAULT if any(row.verdict == "judge_error" for row in rows) else PASSED
 
@@ -150,12 +150,13 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def write_tables(rows: list[Row], remarks: list[str], about: str, out: Path) -> None:
-    """``grades.csv`` and ``report.html``, each whole or not at all."""
+def write_tables(rows: list[Row], remarks: list[str], about: str, out: Path, store: Store) -> None:
+    """``grades.csv`` and ``report.html``, each whole or not at all; ``store`` keeps which answers are alike."""
     written = [(row.student, row.exercise, row.source) for row in rows if row.verdict not in ("todo", "missing")]
     if sys.stderr.isatty():
         print("  comparing answers …", end="", file=sys.stderr, flush=True)
-    pages = {"grades.csv": report.to_csv(rows), "report.html": report.to_html(rows, similar(written), remarks, about)}
+    page = report.to_html(rows, similar(written, store), remarks, about)
+    pages = {"grades.csv": report.to_csv(rows), "report.html": page}
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     for name, page in pages.items():

@@ -15,6 +15,9 @@ from contextlib import suppress
 from itertools import combinations
 from typing import NamedTuple
 
+from ledger.judge.classroom.store import Store
+from ledger.judge.version import answer_digest
+
 #: Characters of an answer that is compared, and pairs that are listed.
 LONGEST, MOST = 20_000, 100
 #: Tokens in a run, the students who may share a run that counts (or this part of the class), the runs that two answers
@@ -32,24 +35,30 @@ class Pair(NamedTuple):
     exercises: dict[str, float]
 
 
-def similar(answers: Iterable[tuple[str, str, str]]) -> list[Pair]:
+def similar(answers: Iterable[tuple[str, str, str]], store: Store | None = None) -> list[Pair]:
     """The pairs among ``answers``, each a student, an exercise and the answer's text; those with most come first, and
-    the rest is not listed."""
-    by_exercise: dict[str, dict[str, set]] = defaultdict(dict)
+    the rest is not listed. Where ``store`` holds an exercise's pairs of the same answers, it is not searched again."""
+    by_exercise: dict[str, dict[str, str]] = defaultdict(dict)
     for student, exercise, source in answers:
         if len(source) <= LONGEST:
-            by_exercise[exercise][student] = runs_of(source)
+            by_exercise[exercise][student] = source
     found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
-    for exercise, runs in by_exercise.items():
-        for pair, share in alike(runs):
-            found[pair][exercise] = share
+    for exercise, sources in by_exercise.items():
+        digest = answer_digest(*(text for student in sorted(sources) for text in (student, sources[student])))
+        pairs = store.alike(exercise, digest) if store else None
+        if pairs is None:
+            pairs = list(alike({student: runs_of(source) for student, source in sources.items()}))
+            if store:
+                store.keep_alike(exercise, digest, pairs)
+        for first, second, share in pairs:
+            found[first, second][exercise] = share
     pairs = [Pair(*pair, shares) for pair, shares in found.items()]
     pairs.sort(key=lambda pair: (-len(pair.exercises), -sum(pair.exercises.values()), pair[:2]))
     return pairs[:MOST]
 
 
-def alike(runs: dict[str, set]) -> Iterable[tuple[tuple[str, str], float]]:
-    """The pairs of students whose answers to one exercise share most of their rare runs."""
+def alike(runs: dict[str, set]) -> Iterable[tuple[str, str, float]]:
+    """The pairs of students whose answers to one exercise share most of their rare runs, and the share."""
     holders = defaultdict(list)
     for student in sorted(runs):
         for run in runs[student]:
@@ -66,7 +75,7 @@ def alike(runs: dict[str, set]) -> Iterable[tuple[tuple[str, str], float]]:
     for (first, second), count in shared.items():
         share = count / min(own[first], own[second])
         if count >= LEAST and share >= ALIKE:
-            yield (first, second), round(share, 2)
+            yield first, second, round(share, 2)
 
 
 def runs_of(source: str) -> set[tuple[str, ...]]:

@@ -1,6 +1,8 @@
-"""The results of a class in one SQLite file, with one writer: a row a student and exercise, each written once."""
+"""The results of a class in one SQLite file, with one writer: a row a student and exercise, each written once; and by
+exercise which answers resemble each other."""
 
 import dataclasses
+import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ CREATE TABLE IF NOT EXISTS results (
   graded_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,
   PRIMARY KEY (student, exercise)
 );
+CREATE TABLE IF NOT EXISTS alike (exercise TEXT PRIMARY KEY, digest TEXT NOT NULL, pairs TEXT NOT NULL);
 """
 
 
@@ -79,6 +82,19 @@ class Store:
                 [dataclasses.astuple(row) for row in rows],
             )
             self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise StateError(self._why(error)) from None
+
+    def alike(self, exercise: str, digest: str) -> list[tuple[str, str, float]] | None:
+        """An exercise's pairs, two students and a share each; None where they are not of the answers ``digest``."""
+        asked = "SELECT pairs FROM alike WHERE exercise = ? AND digest = ?"
+        found = self._db.execute(asked, (exercise, digest)).fetchone()
+        return found and [tuple(pair) for pair in json.loads(found[0])]
+
+    def keep_alike(self, exercise: str, digest: str, pairs: list[tuple[str, str, float]]) -> None:
+        """Keep the pairs of the answers ``digest``, in the place of earlier ones of the exercise."""
+        try:
+            self._db.execute("INSERT OR REPLACE INTO alike VALUES (?, ?, ?)", (exercise, digest, json.dumps(pairs)))
         except sqlite3.Error as error:
             raise StateError(self._why(error)) from None
 

@@ -17,6 +17,9 @@ from ledger.judge.session import grade_one, installed
 from ledger.judge.verdicts import ExerciseResult
 from ledger.judge.version import answer_digest, course_digest
 
+#: What stands in the place of a mistake where there is nothing to read, the same for everybody.
+UNREADABLE = "the notebook cannot be read"
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -183,7 +186,7 @@ def row_of(student: str, answer: Answer, result: ExerciseResult) -> Row:
         result.points,
         result.max_points,
         storable(result.message),
-        storable(stumble(result)),
+        UNREADABLE if answer.broken else storable(stumble(result)),
         storable(answer.where),
         storable("; ".join(result.notes)),
         round(result.seconds, 4),
