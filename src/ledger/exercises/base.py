@@ -93,9 +93,10 @@ class Mutant:
     verdict: str = "wrong"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Exercise:
-    """One exercise of the course; its statement, signature and reference body stand in ``course/practice``.
+    """One exercise of the course, equal to itself alone; its statement, signature and reference body stand in
+    ``course/practice``.
 
     ``make(rng, dtype, **dims)`` returns the arguments by name, in the order of the signature. ``oracle(*args)`` is an
     independent float64 route to the right value. ``least_macs(**dims)`` is the multiply-adds of the shortest right

@@ -1,8 +1,9 @@
 """From outcomes to verdicts: the one place that decides, for the command line, a notebook and a class alike."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import lru_cache
 from types import CodeType
 from typing import Any
 
@@ -38,11 +39,44 @@ def fresh_seed() -> int:
 
 def calls_of(exercise: Exercise, seed: int) -> list[Call]:
     """What to run: every case's inputs. The one case that counts is also counted and, under a budget, measured."""
-    counted = counted_case(exercise)
-    return [
-        Call(exercise.inputs(case, seed), case.layout, case is counted, case is counted and exercise.budget is not None)
-        for case in exercise.cases
-    ]
+    kept = made_for(seed)
+    if exercise not in kept:
+        counted = counted_case(exercise)
+        kept[exercise] = [
+            Call(
+                read_only(exercise.inputs(case, seed)),
+                case.layout,
+                case is counted,
+                case is counted and exercise.budget is not None,
+            )
+            for case in exercise.cases
+        ]
+    return kept[exercise]
+
+
+def right_value(exercise: Exercise, case: Case, seed: int, call: Call) -> Any:
+    """What the oracle says of the inputs of ``case`` on ``seed``, which ``call`` holds."""
+    kept, key = made_for(seed), (exercise, case.name)
+    if key not in kept:
+        kept[key] = read_only(exercise.oracle(*call.args.values()))
+    return kept[key]
+
+
+@lru_cache(maxsize=1)
+def made_for(seed: int) -> dict:
+    """The inputs and right values made so far on ``seed``, until another seed is used: in a class every answer to an
+    exercise meets the same ones."""
+    return {}
+
+
+def read_only(value: Any) -> Any:
+    """``value``, in whose arrays nobody can write any more: whoever comes next meets what the first one met."""
+    if isinstance(value, np.ndarray):
+        value.flags.writeable = False
+    elif isinstance(value, Mapping | list | tuple):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            read_only(part)
+    return value
 
 
 def counted_case(exercise: Exercise) -> Case | None:
@@ -63,7 +97,7 @@ def grade_case(exercise: Exercise, case: Case, seed: int, call: Call, outcome: O
     if outcome.kind != "returned":
         return stopped(exercise, case, outcome, rows)
     args = tuple(call.args.values())
-    want = exercise.oracle(*args)
+    want = right_value(exercise, case, seed, call)
     if outcome.subclass:
         message = f"the result is a {outcome.subclass}; return a plain NumPy array"
         return CaseResult(case.name, "wrong", message, (*rows, ("found", message)))
