@@ -70,7 +70,7 @@ $(SITE_STAMP): $(STAMP) requirements-site.lock
 	@touch $(SITE_STAMP)
 
 site: $(SITE_STAMP) ## build the book and the course in a browser in dist/
-	@$(BIN)/python site/build.py $(if $(OFFLINE),--offline)
+	@$(BIN)/python site/build.py $(if $(filter-out 0 no,$(OFFLINE)),--offline)
 
 serve: $(SITE_STAMP) ## serve the built site on this computer
 	@$(BIN)/python site/serve.py --port $(PORT)

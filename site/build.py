@@ -116,10 +116,9 @@ def tell_notebooks_apart(site: Path) -> None:
 
 def contents() -> dict[str, str]:
     """The notebooks that the browser shows, by path: fresh from their masters, whatever lies in ``practice/``."""
-    from ledger.build.browser import for_browser
     from ledger.build.notebook import Course, fresh
 
-    return for_browser(fresh(Course(ROOT), trees=("notebooks", "practice")))
+    return fresh(Course(ROOT), trees=("notebooks", "practice"))
 
 
 def kernel_wheels() -> list[Path]:

@@ -31,6 +31,14 @@ def root() -> Path:
     return Path(__file__).resolve().parent.parent
 
 
+@pytest.fixture(scope="session")
+def shots(root):
+    """The folder of the screenshots that tests leave to be looked at."""
+    folder = root / ".cache" / "shots"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def usual_arithmetic():
     """NumPy warns of what overflows, whatever an earlier test of this process has left behind."""

@@ -142,7 +142,7 @@ def test_a_learner_answers_and_sees_the_verdict(page, lab, course):
 
 
 @pytest.mark.parametrize("name", [LESSONS[0], LESSONS[-1]])
-def test_a_lesson_runs_and_its_widget_redraws(page, lab, name):
+def test_a_lesson_runs_and_its_widget_redraws(page, lab, shots, name):
     """The first lesson and the last: the others' explorers move in JupyterLite, where tests/site opens every lesson."""
     open_notebook(page, lab, f"notebooks/{name}.ipynb")
     run_all(page)
@@ -156,8 +156,7 @@ def test_a_lesson_runs_and_its_widget_redraws(page, lab, name):
     last = slider.get_attribute("aria-valuenow") == slider.get_attribute("aria-valuemax")
     page.keyboard.press("ArrowLeft" if last else "ArrowRight")
     expect(picture).not_to_have_attribute("src", before, timeout=30_000)
-    if folder := os.environ.get("LEDGER_SCREENSHOTS"):
-        page.screenshot(path=f"{folder}/{name.replace('/', '-')}.png")
+    page.screenshot(path=shots / f"lab-{name.replace('/', '-')}.png")
 
 
 def test_a_lessons_link_leads_to_the_exercise(page, lab):

@@ -142,6 +142,14 @@ def test_cpu_ceilings_count_both_directions_and_two_flop_a_multiply_add(no_torch
     assert found.device == "CPU (NumPy)"
 
 
+def test_a_browsers_product_does_not_grow_out_of_its_cache(no_torch, monkeypatch):
+    monkeypatch.setattr(rates, "LEAST_COPY", 1 << 20)
+    monkeypatch.setattr(sys, "platform", "emscripten")
+    tick = 2**-7
+    assert tick < rates.LONG_PRODUCT
+    assert measure.ceilings("float32", clock=Clock(tick=tick)).flops == 2 * 256**3 / tick
+
+
 @pytest.mark.parametrize(
     ("copy", "read", "moved"),
     [(0.5, 0.25, 2 * (1 << 20) / 0.5), (0.5, 0.125, (1 << 20) / 0.125), (0.25, 0.25, 2 * (1 << 20) / 0.25)],

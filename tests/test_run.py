@@ -180,7 +180,7 @@ def test_the_memory_of_a_slow_loop_is_known(runner):
     source = (
         "def f(x):\n    for _ in range(300):\n        for i in range(1000):\n            x[i] * x[i]\n    return 1\n"
     )
-    (outcome,) = runner.run(further(source, count_seconds=0.05, case_seconds=60.0)).outcomes
+    (outcome,) = runner.run(further(source, count_seconds=1.0, case_seconds=60.0)).outcomes
     assert (outcome.counts["left"], outcome.counted_value, outcome.uncounted) == (["scalar indexing"], None, "timeout")
     assert outcome.peak < 100_000
 

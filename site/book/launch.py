@@ -1,4 +1,4 @@
-"""Where a page of the book can be opened and run: in the browser, and for cells that want a GPU, on a machine."""
+"""Where a page of the book can be opened and run: in the browser, and for cells that want more, on a machine."""
 
 import json
 import os
@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ledger.build.browser import wants_computer
+from ledger.chapters import LESSONS
 
 # The JupyterLab in the browser, from the site's root; a notebook's path follows.
 LITE = "lite/lab/index.html?path="
+FIRST = f"{LITE}notebooks/{LESSONS[0]}.ipynb"
 
 
 @dataclass(frozen=True)
 class Launch:
-    """The addresses of a page: ``browser`` is relative to it, and empty where no browser can run the notebook;
-    ``others`` are (name, address) pairs.
+    """The addresses of a page: ``browser`` is relative to it, ``others`` are (name, address) pairs.
 
     ``install`` is what a machine elsewhere has to run first, where it starts without the course.
     """
@@ -26,26 +27,26 @@ class Launch:
     install: str = ""
 
 
-def launch(root: Path, page: str, offline: bool) -> Launch | None:
-    """What ``page`` (``notebooks/ch01_keys/keys``) can be opened with; None for a page that is no notebook.
+def launch(root: Path, page: str, offline: bool) -> Launch:
+    """What ``page`` (``notebooks/ch01_keys/keys``) can be opened with; a page that is no notebook leads to the first.
 
     A page with cells that a browser cannot run has links to machines that can, where the repository's address is known.
     """
+    up = "../" * page.count("/")
     notebook = root / f"{page}.ipynb"
     if page.split("/")[0] not in ("notebooks", "practice") or not notebook.is_file():
-        return None
-    apart = wants_computer(json.loads(notebook.read_text()))
-    browser = "" if apart else "../" * page.count("/") + LITE + f"{page}.ipynb"
+        return Launch(up + FIRST)
+    browser = f"{up}{LITE}{page}.ipynb"
     address = None if offline else repository(root)
-    if not address or not (apart or wants_more(notebook)):
+    if not address or not wants_more(notebook):
         return Launch(browser)
     return Launch(browser, elsewhere(address, page), f"%pip install git+https://github.com/{address}")
 
 
 def wants_more(notebook: Path) -> bool:
     """Whether ``notebook`` has a cell that a browser cannot run."""
-    cells = json.loads(notebook.read_text())["cells"]
-    return any("no-browser" in cell["metadata"].get("tags", ()) for cell in cells)
+    read = json.loads(notebook.read_text())
+    return wants_computer(read) or any("no-browser" in cell["metadata"].get("tags", ()) for cell in read["cells"])
 
 
 def elsewhere(address: str, page: str) -> tuple[tuple[str, str], ...]:

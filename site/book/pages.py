@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from book.launch import LITE
+from book.launch import FIRST, LITE
 
+from ledger.browser.missing import NAMES
 from ledger.build.browser import wants_computer
 from ledger.build.notebook import Course, fresh
 from ledger.chapters import CHAPTERS, Chapter
@@ -21,7 +22,6 @@ from ledger.measure import processor
 from ledger.models import MODELS
 
 HERE = Path(__file__).resolve().parent
-LIBRARIES = {"torch": "PyTorch", "triton": "Triton"}
 SHORT = 3  # lines of a cell that are not worth a fold
 
 # The last cell of each lesson in the book: who measured what stands above it, and when.
@@ -37,7 +37,8 @@ READING = """\
 This page is for reading. To answer, <a href="{browser}">open it in the browser</a>, or open `{path}` on your machine.
 """
 READING_APART = """\
-This page is for reading. To answer, open `{path}` on a computer: it needs {needs}, which no browser has.
+This page is for reading. To answer, open `{path}` on a computer: it needs {needs}, which no browser has. There you can
+<a href="{browser}">read and write it</a>, and its checks are skipped.
 """
 
 
@@ -65,7 +66,7 @@ def write(root: Path, source: Path) -> None:
         "models_sources": sources(MODELS),
         "machines": machine_table(),
         "machines_sources": sources(MACHINES),
-        "first": f"{LITE}{order[0]}.ipynb",
+        "first": FIRST,
     }
     for page in HERE.glob("*.md"):
         text = re.sub(r"<!-- (\w+) -->", lambda m: computed[m[1]], page.read_text())
@@ -119,11 +120,10 @@ def exercises(path: str, notebook: dict[str, Any]) -> dict[str, Any]:
         is_answer = cell["metadata"].get("nbgrader", {}).get("solution")
         if cell["cell_type"] == "markdown" or is_answer:
             kept.append(cell)
-    if wants_computer(notebook):
-        needed = {need for cell in kept if cell["id"] in registry() for need in registry()[cell["id"]].needs}
-        told = READING_APART.format(path=path, needs=" and ".join(LIBRARIES[need] for need in sorted(needed)))
-    else:
-        told = READING.format(browser="../" * path.count("/") + LITE + path, path=path)
+    needed = {need for cell in kept if cell["id"] in registry() for need in registry()[cell["id"]].needs}
+    told = READING_APART if wants_computer(notebook) else READING
+    needs, browser = " and ".join(NAMES[need] for need in sorted(needed)), "../" * path.count("/") + LITE + path
+    told = told.format(path=path, needs=needs, browser=browser)
     kept.insert(1, _cell("markdown", told, id="reading"))
     return notebook | {"cells": kept, "metadata": notebook["metadata"] | {"mystnb": {"execution_mode": "off"}}}
 

@@ -6,8 +6,8 @@ model, as Jupyter stores them, so that what is scrolled out of sight counts too.
 
 from urllib.parse import quote
 
-#: Milliseconds that a kernel may take to start, or a cell to run, on a slow machine.
-PATIENCE = 150_000
+#: Milliseconds that a kernel may take to start, or a notebook to run, on a machine that does much else.
+PATIENCE = 300_000
 
 READY = """path => {
     const context = window.jupyterapp?.shell.currentWidget?.context;
@@ -69,6 +69,11 @@ def open_next(page, path):
     page.wait_for_function(READY, arg=path)
 
 
+def allow(page, seconds=PATIENCE // 1000):
+    """Let each cell of the open notebook run for ``seconds``, as a learner may who has a slow machine."""
+    assert execute(page, f"from ledger import allow; allow({seconds})") == []
+
+
 def cells(page):
     """Every cell of the open notebook: id, type, source, outputs."""
     return page.evaluate(CELLS)
@@ -87,9 +92,14 @@ def run_all(page):
     return cells(page)
 
 
+def show(page, cell):
+    """Select a cell and bring it into sight."""
+    page.evaluate(SELECT, place(page, cell))
+
+
 def run_cell(page, cell):
     """Run one cell; its outputs."""
-    page.evaluate(SELECT, place(page, cell))
+    show(page, cell)
     finish(page, "notebook:run-cell")
     return cell_output(page, cell)
 
@@ -108,7 +118,7 @@ def cell_output(page, cell):
 
 def type_into_cell(page, cell, text):
     """Put ``text`` in the place of a cell's text, through its editor."""
-    page.evaluate(SELECT, place(page, cell))
+    show(page, cell)
     page.evaluate(FOCUS)
     page.keyboard.press("Control+a")
     page.keyboard.insert_text(text)

@@ -4,11 +4,14 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import ExitStack
 from itertools import zip_longest
 from pathlib import Path
 
 import pytest
+from conftest import fresh_context
 from lab import (
+    allow,
     cell_output,
     cells,
     errors,
@@ -18,6 +21,7 @@ from lab import (
     run_all,
     run_cell,
     said,
+    show,
     type_into_cell,
 )
 
@@ -31,7 +35,10 @@ pytestmark = pytest.mark.browser
 SEED = 20_260
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "notebooks").rglob("*.ipynb"))
-PRACTICE = sorted(path for path, notebook in fresh_practice(ROOT).items() if not wants_computer(notebook))
+APART, PRACTICE = (
+    sorted(path for path, notebook in fresh_practice(ROOT).items() if wants_computer(notebook) is apart)
+    for apart in (True, False)
+)
 
 GRADE = """
 import json
@@ -57,26 +64,50 @@ PICTURE = """() => [...document.querySelectorAll(
     '.jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea .widget-image')].at(-1)?.src"""
 
 
+class Pages:
+    """The page of all tests: it shows one notebook after the other, each with a kernel of its own.
+
+    A test that failed may leave anything behind, so the next one gets a page of a new profile.
+    """
+
+    def __init__(self, browser):
+        self.browser, self.profile, self.failures = browser, ExitStack(), None
+
+    def page(self, failures):
+        """The page, after so many failures in this run."""
+        if failures != self.failures:
+            self.profile.close()
+            self.shown = self.profile.enter_context(fresh_context(self.browser)).new_page()
+            self.failures = failures
+        return self.shown
+
+
 @pytest.fixture(scope="module")
-def page(context):
-    """One page for all tests: it shows one notebook after the other, each with a kernel of its own."""
-    return context.new_page()
+def pages(browser):
+    pages = Pages(browser)
+    with pages.profile:
+        yield pages
+
+
+@pytest.fixture
+def page(request, pages):
+    """The page, of a new profile after a test that failed."""
+    return pages.page(request.session.testsfailed)
 
 
 def open_here(page, address, path):
-    """Follow the link to a notebook, or open it beside the one that is there."""
+    """Follow the link to a notebook, or open it in the place of the one that is there; cells have all the time."""
     if page.url.startswith(address):
         open_next(page, path)
     else:
         open_notebook(page, address, path)
+    allow(page)
 
 
-@pytest.fixture(scope="module")
-def shoot(root, page):
-    """Leave a screenshot to be looked at, in ``.cache/site/shots``."""
-    folder = root / ".cache" / "site" / "shots"
-    folder.mkdir(parents=True, exist_ok=True)
-    return lambda name: page.screenshot(path=folder / f"{name}.png")
+@pytest.fixture
+def shoot(shots, page):
+    """Leave a screenshot to be looked at."""
+    return lambda name: page.screenshot(path=shots / f"lite-{name}.png")
 
 
 def answers():
@@ -151,6 +182,16 @@ def cells_with_answers(page):
     return [cell["id"] for cell in cells(page) if cell["id"] in exercises.ids()]
 
 
+def test_a_practice_notebook_for_a_computer_is_skipped_and_says_why(page, address):
+    open_here(page, address, APART[0])
+    ran = run_all(page)
+    assert not [error for cell in ran if cell["type"] == "code" for error in errors(cell["outputs"])]
+    checks = {cell["id"]: said(cell["outputs"]) for cell in ran if cell["id"].endswith("-check")}
+    assert len(checks) == len(cells_with_answers(page)) >= 1
+    why = r"· \w+: skipped: this needs torch and triton, which no browser has: open the course on a computer"
+    assert all(re.match(why, text) for text in checks.values()), checks
+
+
 @pytest.mark.parametrize("path", PRACTICE)
 def test_a_practice_notebook_is_todo_and_with_its_answers_passed(page, address, shoot, path):
     open_here(page, address, path)
@@ -164,13 +205,14 @@ def test_a_practice_notebook_is_todo_and_with_its_answers_passed(page, address, 
         type_into_cell(page, id, solved[id])
     checks = {cell["id"]: said(cell["outputs"]) for cell in run_all(page) if cell["id"] in checks}
     assert all(re.match(r"✓ \w+: (\d+) of \1 cases", text) for text in checks.values()), checks
-    shoot(f"{Path(path).stem}-answered")
+    show(page, next(iter(checks)))
+    shoot(f"{Path(path).stem}-graded")
 
 
 @pytest.fixture
 def answer(page, address):
     """The id of an answer cell of the practice notebook that is open; one is opened where none is."""
-    if "practice" not in page.evaluate("() => window.jupyterapp?.shell.currentWidget?.context?.path ?? ''"):
+    if page.evaluate("() => window.jupyterapp?.shell.currentWidget?.context?.path") not in PRACTICE:
         open_here(page, address, PRACTICE[0])
         run_all(page)
     return cells_with_answers(page)[0]
@@ -184,7 +226,6 @@ def test_the_browser_judges_as_the_command_line_does(page, answer, tmp_path):
         for answers_of_a_run in zip_longest(*given.values())
     ]
     rounds = [{id: source for id, (_, source) in chosen.items()} for chosen in named]
-    said(execute(page, "from ledger import allow; allow(300)"))
     browser = [  # a round a cell: together they print more than a cell may
         json.loads(said(execute(page, GRADE.format(seed=SEED, answers=json.dumps(sources))))) for sources in rounds
     ]

@@ -33,6 +33,10 @@ LAST = """() => {
     return jupyterapp.commands.execute('notebook:insert-cell-below');
 }"""
 SET = "code => jupyterapp.shell.currentWidget.content.activeCell.model.sharedModel.setSource(code)"
+ACTIVE = "() => jupyterapp.shell.currentWidget.content.activeCell.model.id"
+SEND = """code => {
+    jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.requestExecute({code});
+}"""
 START = "() => { jupyterapp.commands.execute('notebook:run-cell'); }"
 
 
@@ -146,6 +150,39 @@ def bring_over(page, address, before):
     assert "another version" not in said(run_first(page))
     open_notebook(page, address, KEYS)
     assert "another version" not in said(run_first(page))
+
+
+def test_the_keyboard_alone_leads_to_a_verdict_and_the_answer_outlives_its_kernel(page, address, shots):
+    open_notebook(page, address, KEYS)
+    first = next(cell["id"] for cell in cells(page) if cell["type"] == "code")
+    press, answer = page.keyboard.press, "def absorb_query(q_nope, w_k):\n    return q_nope @ w_k.T"
+    walk_to(page, first)
+    press("Shift+Enter")
+    walk_to(page, "absorb_query")
+    press("Enter")
+    press("Control+a")
+    page.keyboard.type(answer.replace("    ", ""))  # the editor indents
+    press("Shift+Enter")
+    press("Shift+Enter")
+    page.get_by_text("✓ absorb_query: 9 of 9 cases").wait_for()
+    page.screenshot(path=shots / "lite-keyboard.png")
+    assert source(page, "absorb_query") == answer
+
+    page.wait_for_function(f"async path => JSON.stringify(await ({SAVED})(path)).includes('q_nope @ w_k.T')", arg=KEYS)
+    (worker,) = page.workers
+    with worker.expect_event("close"):
+        page.evaluate(SEND, "import js; js.close()")
+    open_notebook(page, address, KEYS)
+    assert source(page, "absorb_query") == answer
+
+
+def walk_to(page, id):
+    """Go down from cell to cell, by the keyboard, as far as the one called ``id``."""
+    for _ in cells(page):
+        if page.evaluate(ACTIVE) == id:
+            return
+        page.keyboard.press("ArrowDown")
+    raise AssertionError(f"no arrow leads to {id}")
 
 
 def test_endless_loops_floods_and_what_is_missing(page, address):

@@ -4,6 +4,7 @@ import json
 
 import chromium
 import pytest
+from conftest import fresh_context
 from lab import errors, execute, open_notebook, said
 
 pytestmark = pytest.mark.browser
@@ -64,7 +65,8 @@ def python(context, address):
 @pytest.fixture
 def python_without_adapter(browser, address):
     bare = browser.browser_type.launch(executable_path=chromium.find(), args=WITHOUT_WEBGPU)
-    yield python_in(bare.new_page(), address)
+    with fresh_context(bare) as context:
+        yield python_in(context.new_page(), address)
     bare.close()
 
 

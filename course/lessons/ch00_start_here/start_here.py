@@ -285,7 +285,7 @@ flow("Two places to ask, one judgement", ways)
 # | `python judge.py 1` | `%judge 1` | a verdict for every exercise of chapter 1; an id works too |
 # | `python judge.py hint absorb_query 2` | `%judge hint absorb_query 2` | the second of three hints |
 # | `python judge.py list` | `%judge list` | the exercises, with what you have passed |
-# | `python judge.py reset absorb_query` | | the empty answer back; yours is kept in a backup |
+# | `python judge.py reset absorb_query` | `%judge reset absorb_query` | the empty answer back; yours is kept in a backup |
 # | `python judge.py doctor` | | what this machine can run, and which protections hold |
 # | `python judge.py answers save FILE` | `download_answers()` | your answers and your own cells as one file |
 # | `python judge.py answers load FILE` | `load_answers()` | what such a file holds, put back into the notebooks |

@@ -268,7 +268,8 @@ from ledger.account.attention import decode_absorbed_macs, matmul_macs
 from ledger.browser import IN_BROWSER
 from ledger.count import count
 
-B, D, L, R, F = 4, 512, 128, 16, 2048  # requests, hidden, latent, rope, feed-forward
+D, F = (256, 512) if IN_BROWSER else (512, 2048)  # hidden, feed-forward
+B, L, R = 4, 128, 16  # requests, latent, rope
 
 
 def layer(hidden, caches, w_q, w_o, w_up, w_down):

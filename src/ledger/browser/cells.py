@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from ledger.browser import recorded
+from ledger.browser import apart, recorded
 from ledger.judge.guard import Limit, Spent, output_limit
 
 #: Seconds that a cell may run.
@@ -48,7 +48,8 @@ def ended(error: BaseException | None = None) -> Any:
 
 
 def install(shell: Any) -> None:
-    """Run every further cell of ``shell`` within the budgets; one that needs a computer shows what it gave there."""
+    """Run every further cell of ``shell`` within the budgets; one that needs a computer shows what it gave there,
+    or what it is for."""
     run_cell = shell.run_cell_async
     if getattr(run_cell, "limited", False):
         return
@@ -58,6 +59,11 @@ def install(shell: Any) -> None:
         if (record := recorded.find(source)) is not None:
             recorded.show(record)
             return ended()
+        here, says = apart.split(source)
+        if says:
+            print(says, flush=True)
+            instead = dict.fromkeys(options.keys() & {"raw_cell", "transformed_cell"}, here)
+            args, options = (here, *args[1:]) if args else (), options | instead
         with output_limit(), Limit(_budget["seconds"], message()):
             try:
                 return await run_cell(*args, **options)

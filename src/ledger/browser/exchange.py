@@ -20,12 +20,13 @@ def course_root() -> Path:
 
 
 def bundle_bytes(root: Path) -> tuple[bytes, str]:
-    """Everything of the learner's in ``root/practice`` as a bundle, and in words."""
+    """Everything of the learner's in ``root/practice`` as a bundle; and in words, with what could not be read."""
     from ledger.judge import answers
 
-    books, _ = answers.read_books(root / "practice")
+    books, faults = answers.read_books(root / "practice")
     held = answers.bundle(books, fresh_books("practice/"))
-    return answers.to_bytes(held), answers.said(held)
+    missing = [f"not in it, and it may hold answers: {fault}" for fault in faults]
+    return answers.to_bytes(held), "; ".join([answers.said(held), *missing])
 
 
 def link(data: bytes, says: str) -> str:

@@ -19,7 +19,8 @@ from ledger.judge.errors import StateError, Unreadable, UsageError
 from ledger.judge.guard import Limit
 
 #: Commands of judge.py that make sense in a browser.
-_HERE = ("list", "next", "hint")
+_HERE = ("list", "next", "hint", "reset")
+_CALLS = "%judge, %judge ID, %judge 2, %judge list, %judge next, %judge hint ID, %judge reset ID"
 
 
 def show(line: str = "") -> None:
@@ -65,6 +66,7 @@ class Words:
         self._stream = stream
 
     def write(self, text: str) -> int:
+        text = text.replace("python judge.py doctor", "restart the kernel (Kernel menu), then %judge")
         text = re.sub(r"python judge\.py hint (\w+) (\d)", r'hint("\1", \2)', text)
         text = re.sub(r"python judge\.py hint (\w+)", r'hint("\1")', text)
         return self._stream.write(text.replace("python judge.py", "%judge"))
@@ -78,24 +80,29 @@ class Words:
 
 def run_here(arguments: list[str], root: Path, out: TextIO) -> None:
     """Grade the notebooks below ``root`` in this process and report to ``out``; a bad call is one line."""
+    from ledger.browser import versions
     from ledger.judge import cli, commands
 
     human = Words(out)
     try:
         with contextlib.chdir(root), contextlib.redirect_stderr(human):
-            if arguments and arguments[0] in cli.COMMANDS:
-                if arguments[0] not in _HERE:
-                    raise UsageError(
-                        f"{arguments[0]} is for the command line; here: %judge, %judge list, %judge next, %judge ID"
-                    )
+            if {"-h", "--help"} & set(arguments):
+                print(f"Here the judge takes: {_CALLS}", file=human)
+            elif arguments and arguments[0] in cli.COMMANDS:
+                refused = arguments[0] if arguments[0] not in _HERE else "--open" if "--open" in arguments else ""
+                if refused:
+                    raise UsageError(f"{refused} is for the command line; here: {_CALLS}")
                 options = cli.command_parser(arguments[0]).parse_args(arguments[1:])
                 with contextlib.redirect_stdout(human):
-                    getattr(commands, f"run_{arguments[0]}")(options, root)
+                    if arguments[0] == "reset":
+                        versions.reset(commands.known(options.id), root)
+                    else:
+                        getattr(commands, f"run_{arguments[0]}")(options, root)
             else:
                 grade_here(cli.grade_parser().parse_args(arguments), root, human)
     except (UsageError, Unreadable, StateError) as error:
         print(f"judge: {error}", file=human)
-    except SystemExit:  # --help and --version have printed
+    except SystemExit:  # --version has printed
         pass
 
 

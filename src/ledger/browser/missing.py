@@ -2,6 +2,7 @@
 
 import sys
 
+NAMES = {"torch": "PyTorch", "triton": "Triton"}
 SAYS = {
     "torch": "PyTorch does not run in a browser. Nothing in the browser's part of the course needs it",
     "triton": "Triton does not run in a browser. The same kernels run here in NumPy and on WebGPU",

@@ -12,6 +12,8 @@ from typing import Any
 FILE = Path(__file__).with_name("recorded.json")
 #: The tag of a cell that a browser cannot run.
 TAG = "no-browser"
+#: What a cell may need that not every computer has either.
+GPU = "a CUDA GPU"
 
 
 def key(source: str) -> str:
@@ -20,18 +22,29 @@ def key(source: str) -> str:
 
 
 def find(source: str) -> dict[str, Any] | None:
-    """The record of the cell with this text: ``outputs`` in the notebook format, ``machine`` and ``date``; or None."""
+    """The record of the cell with this text: ``outputs`` in the notebook format, what it
+    ``needs`` in words, ``machine``, ``date``, and whether there was a ``gpu``; or None."""
     if not FILE.is_file():
         return None
     return json.loads(FILE.read_text())["cells"].get(key(source))
+
+
+def words(record: dict[str, Any]) -> str:
+    """Why the cell did not run here, and what stands below."""
+    *others, last = record["needs"]
+    needs = f"{', '.join(others)} and {last}" if others else last
+    reason = f"This cell needs {needs}, which a browser has not. It was not run here"
+    if not record["outputs"]:
+        return f"{reason}. It shows nothing: it makes what the cells below it need."
+    without = ", where there was none" if GPU in record["needs"] and not record["gpu"] else ""
+    return f"{reason}; this is what it gave on\n{record['machine']}, {record['date']}{without}:\n"
 
 
 def show(record: dict[str, Any]) -> None:
     """Say that the cell did not run here, then show its recorded outputs."""
     from IPython.display import display
 
-    print("This cell needs PyTorch, which a browser cannot run. It was not run here; this is what it gave on")
-    print(f"{record['machine']}, {record['date']}:\n", flush=True)
+    print(words(record), flush=True)
     for output in record["outputs"]:
         if output["output_type"] == "stream":
             print(output["text"], end="", flush=True)

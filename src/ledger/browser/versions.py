@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger.browser import need_browser
+from ledger.exercises import Exercise
 from ledger.judge.collect import is_copy, is_set_aside
 
 _FRESH = Path(__file__).parent / "fresh"
@@ -92,6 +93,17 @@ def bring_over(path: Path, fresh: dict[str, Any], write: Callable[[Path, dict], 
     moved = ", ".join([*done.put, *done.replaced]) or "nothing of your own"
     said = [f"{name} is of this version now. Brought over: {moved}.", f"The old notebook: {aside.name}."]
     return said + [f"Only there: {', '.join(done.homeless)}."] * bool(done.homeless)
+
+
+def reset(exercise: Exercise, root: Path) -> None:
+    """Put the stub of ``exercise`` back, as ``judge.py reset`` does, and show the notebook anew where it is open."""
+    from ledger.browser import page
+    from ledger.judge.reset import reset_to
+
+    said, changed = reset_to(fresh_books(), exercise, root, page.write_notebook)
+    print(said)
+    if changed:
+        page.show_anew(root, changed, said)
 
 
 def name_aside(path: Path, digest: str, old: dict[str, Any]) -> Path:

@@ -24,18 +24,14 @@ def wheel_files(root: Path) -> dict[str, str]:
     """The text of each file by its path in the wheel, or below src/; raises BuildError where a master is at fault."""
     from ledger.build.notebook import Course, fresh
 
-    made = for_browser(fresh(Course(Path(root)), trees=("notebooks", "practice")))
+    made = fresh(Course(Path(root)), trees=("notebooks", "practice"))
     files = {f"ledger/browser/fresh/{path.replace('/', '--')}.json": squeeze(text) for path, text in made.items()}
     return {"judge/__init__.py": JUDGE, **files}
 
 
-def for_browser(notebooks: Mapping[str, str]) -> dict[str, str]:
-    """Those of the notebooks, by path, that a browser can run."""
-    return {path: text for path, text in notebooks.items() if not wants_computer(json.loads(text))}
-
-
 def wants_computer(notebook: Mapping[str, Any]) -> bool:
-    """Whether every answer in a notebook needs a library that a browser has not: torch, or Triton."""
+    """Whether every answer in a notebook needs a library that a browser has not, torch or Triton: there its checks are
+    skipped."""
     flags = (cell["metadata"].get("nbgrader", {}) for cell in notebook["cells"])
     asked = [exercises.get(flag["grade_id"]) for flag in flags if flag.get("solution")]
     return bool(asked) and all(exercise.needs for exercise in asked)

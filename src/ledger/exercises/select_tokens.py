@@ -392,6 +392,6 @@ EXERCISE = Exercise(
         Mutant(repeated, "the result is wrong in"),
         Mutant(in_int64, "has dtype int64; wanted int32"),
         Mutant(narrow_where_keys_are_few, "has shape"),
-        Mutant(partition_of_too_few, "the result is wrong in"),
+        Mutant(partition_of_too_few, "the −1 stand in front of the tokens"),
     ),
 )

@@ -114,7 +114,7 @@ def _torch_state(torch: Any, in_browser: bool) -> str:
     if torch is not None:
         return f"{torch.__version__}: torch cells and torch exercises run"
     if in_browser:
-        return "not in a browser: torch cells are skipped; for them, run the course on a computer with 'make lab'"
+        return "not in a browser: torch cells show what they gave elsewhere; to run them: 'make lab' on a computer"
     return "not installed, or not for this machine: torch cells are skipped; 'make setup' installs it"
 
 
