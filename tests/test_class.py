@@ -474,6 +474,9 @@ def test_what_is_unchanged_is_not_compared_again(tmp_path, monkeypatch):
         searched.clear()
         assert similar([("ada", "absorb_query", UNUSUAL), ("bob", "absorb_query", USUAL)], store) == []
         assert similar([("ada", "absorb_query", UNUSUAL), ("eve", "absorb_query", RENAMED)], store) != first
+        store.keep_alike("absorb_query", "digest", [])
+        store._db.execute("UPDATE alike SET pairs = '[['")
+        assert store.alike("absorb_query", "digest") is None, "damaged, and searched anew"
 
 
 def test_no_source_stops_the_search_for_alike_answers():

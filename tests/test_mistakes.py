@@ -300,6 +300,25 @@ def test_a_first_draft_is_told_its_mistake(id, draft, name, seed):
     assert "has dtype float64; wanted float32" in others[0], "the case without a token, or without a cache"
 
 
+FAULTY = [("rows_read", "neighbours compared"), ("relative_rotation", "the wrong way round")]
+
+
+@pytest.mark.parametrize(("id", "name"), FAULTY, ids=[id for id, _ in FAULTY])
+def test_no_other_mistake_is_named_where_some_values_are_spoilt(id, name):
+    """Whichever two wrong values are NaN or of another shape: those that are left may fit several mistakes."""
+    exercise = REGISTRY[id]
+    [answer] = {mutant.answer for mutant in exercise.mutants if mutant.because == name}
+    wrongs = []
+    for case in exercise.cases:
+        args = tuple(exercise.inputs(case, 3).values())
+        got, want = answer(*args), exercise.oracle(*args)
+        if difference(got, want) is not None:
+            wrongs.append(Wrong(args, got, want))
+    for two in itertools.combinations(range(len(wrongs)), 2):
+        tried = [w._replace(got=np.full(7, np.nan)) if i in two else w for i, w in enumerate(wrongs)]
+        assert {found.name for found in recognise_each(exercise, tried) if found} <= {name}
+
+
 @pytest.mark.parametrize("want", [X, 5, 2.5, (1.5, X), {"a": 7}, "text", True, None, [1, 2]], ids=repr)
 def test_whatever_an_answer_returns_raises_nothing(want):
     """NaN, infinities, counts that no float holds, other kinds and containers that hold them."""

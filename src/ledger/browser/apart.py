@@ -15,10 +15,9 @@ def split(source: str) -> tuple[str, str]:
     """
     if not any(package in source for package in NAMES):
         return source, ""
-    try:
-        body = ast.parse(source).body
-    except SyntaxError:  # the kernel says where, and it knows magics
-        return source, ""
+    from ledger.judge.collect import parsed
+
+    body = parsed(source).body  # of what cannot be parsed, the kernel says where, and it knows magics
     absent = [package for node in body for package in imported(node) if package in NAMES]
     if absent and any(imported(node) == {"ledger"} for node in body):
         kept = [node for node in body if not imported(node) & NAMES.keys()]

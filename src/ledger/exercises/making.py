@@ -77,6 +77,8 @@ class Rewritten:
         return self.__wrapped__(*args, **kwargs)
 
     def __getattr__(self, name: str):
+        if "source" not in self.__dict__:  # a copy that is being made
+            raise AttributeError(name)
         return getattr(self.__wrapped__, name)
 
 

@@ -6,7 +6,6 @@ earns the share of its cases, and the feedback says why.
 """
 
 import atexit
-import csv
 from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
@@ -25,7 +24,7 @@ from ledger import exercises
 from ledger.chapters import CHAPTERS
 from ledger.exercises import Exercise
 from ledger.judge.classroom.work import storable
-from ledger.judge.collect import Notebook, chapter_number, code_cell, collect, is_copy, is_stub, read_notebook
+from ledger.judge.collect import Notebook, chapter_number, code_cell, collect, is_copy, is_stub, original, read_notebook
 from ledger.judge.errors import Unreadable
 from ledger.judge.grade import fresh_seed
 from ledger.judge.report import one_exercise
@@ -42,7 +41,7 @@ def released_name(path: Path) -> str:
     ``keys`` for ``ch01_keys/keys (1).ipynb``."""
     number = chapter_number(path.parent.name)
     names = [name for chapter in CHAPTERS if chapter.number == number for name in chapter.practice]
-    return max((n for n in names if is_copy(path) and path.stem.startswith(n)), key=len, default=path.stem)
+    return original(path.stem) if original(path.stem) in names else path.stem
 
 
 def released_names(assignment: str, student: str, notebooks: list[str]) -> None:
@@ -53,11 +52,17 @@ def released_names(assignment: str, student: str, notebooks: list[str]) -> None:
 
 
 class Reader(NotebookExporter):
-    """Reads a submission as the judge does: under the name of its release or as a copy, with or without a byte order
+    """Reads one notebook of a submission, under the name of its release or as a copy, with or without a byte order
     mark. What a student handed in stays as it is."""
 
     def from_filename(self, filename: str, resources: Any = None, **options: Any) -> tuple[str, Any]:
-        return super().from_filename(str(handed_in(Path(filename))), resources, **options)
+        path = Path(filename)
+        chosen = handed_in(path)
+        left_out = set().union(*map(answers_in, files_of(path))) - answers_in(chosen)
+        if left_out:
+            named = ", ".join(sorted(left_out))
+            self.log.warning(f"{chosen} is graded; {named} are answered in another copy of it alone, which is not read")
+        return super().from_filename(str(chosen), resources, **options)
 
     def from_file(self, file_stream: TextIO, resources: Any = None, **options: Any) -> tuple[str, Any]:
         notebook = nbformat.reads(file_stream.read().removeprefix("\ufeff"), as_version=4)
@@ -66,18 +71,23 @@ class Reader(NotebookExporter):
 
 def handed_in(path: Path) -> Path:
     """The file of the notebook that was released as ``path``: of it and its copies, the one with most answers."""
-    files = [file for file in sorted(path.parent.glob("*.ipynb")) if released_name(file) == path.stem]
-    return max(files, key=lambda file: (answers_in(file), not is_copy(file))) if len(files) > 1 else [*files, path][0]
+    files = files_of(path)
+    return max(files, key=lambda file: (len(answers_in(file)), not is_copy(file))) if len(files) > 1 else files[0]
 
 
-def answers_in(path: Path) -> int:
-    """How many answers of a notebook are written; none where it cannot be read."""
+def files_of(path: Path) -> list[Path]:
+    """The notebook that was released as ``path`` and its copies, those that are there; ``path`` where none is."""
+    return [file for file in sorted(path.parent.glob("*.ipynb")) if released_name(file) == path.stem] or [path]
+
+
+def answers_in(path: Path) -> set[str]:
+    """The exercises whose answers in a notebook are written; none where it cannot be read."""
     try:
         cells = read_notebook(path, path.name).cells
     except Unreadable:
-        return 0
+        return set()
     ids = set(exercises.ids())
-    return len({id for cell in cells if cell.written and not cell.graded for id in ids & {*cell.ids, *cell.binds}})
+    return {id for cell in cells if cell.written and not cell.graded for id in ids & {*cell.ids, *cell.binds}}
 
 
 class Scores(CsvExportPlugin):
@@ -86,23 +96,22 @@ class Scores(CsvExportPlugin):
     def export(self, gradebook: Gradebook) -> None:
         super().export(gradebook)
         path = Path(self.to or "grades.csv")
-        with path.open(newline="") as file:
-            lines = list(csv.reader(file))
+        lines = [line.split(",") for line in path.read_text().splitlines()]  # as nbgrader wrote them: nothing is quoted
         refused = {(each.name, student) for each in gradebook.assignments for student in ungraded(each)}
         for line in lines:  # assignment, two dates, student, names, raw score, penalty, score, what could be had
             if (line[0], line[3]) in refused:
                 line[-4:-1] = [""] * 3
-        with path.open("w", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(lines)
+        path.write_text("".join(",".join(line) + "\n" for line in lines))
 
 
 def ungraded(assignment: Any) -> set[str]:
-    """The students whose submission has a graded cell to which neither nbgrader nor a person gave a score."""
+    """The students whose submission has a check to which neither the judge nor a person gave a score."""
     return {
         submission.student.id
         for submission in assignment.submissions
         for notebook in submission.notebooks
-        if any(grade.auto_score is None and grade.manual_score is None for grade in notebook.grades)
+        for grade in notebook.grades
+        if grade.name.endswith(CHECK) and grade.auto_score is None and grade.manual_score is None
     }
 
 
@@ -118,6 +127,7 @@ class Repair(NbGraderPreprocessor):
             released = gradebook.find_notebook(told["notebook"], told["assignment"])
             sources = {cell.name: cell.source for cell in released.source_cells}
             roles = released_roles(released)
+            forget_scores(gradebook, told)
         named: dict[str, list[NotebookNode]] = {}
         for cell in nb.cells:
             cell.source = storable(cell.source)
@@ -139,6 +149,14 @@ class Repair(NbGraderPreprocessor):
             if name not in named and role["grade"] and role["cell_type"] == "code":
                 nb.cells.append(check_cell(name, role, sources[name]))
         return nb, resources
+
+
+def forget_scores(gradebook: Gradebook, told: dict) -> None:
+    """Take back what nbgrader noted of this submission's notebook before it is graded: 0 where it comes under a copy's
+    name, or the scores of an earlier version."""
+    for grade in gradebook.find_submission_notebook(told["notebook"], told["assignment"], told["student"]).grades:
+        grade.auto_score = None
+    gradebook.db.commit()
 
 
 class Judge(NbGraderPreprocessor):

@@ -222,7 +222,7 @@ def in_chapter(path: Path, exercise: Exercise) -> bool:
     if path.parent.name.startswith("ch"):
         return chapter_number(path.parent.name) == exercise.chapter
     names = [name for chapter in CHAPTERS if chapter.number == exercise.chapter for name in chapter.practice]
-    return re.sub(_COPY, "", path.stem) in names
+    return original(path.stem) in names
 
 
 def chapter_number(name: str) -> int | None:
@@ -231,9 +231,16 @@ def chapter_number(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def original(name: str) -> str:
+    """A notebook's name without what JupyterLab or a file manager adds to a copy's, however often it was copied."""
+    while (shorter := re.sub(_COPY, "", name)) != name:
+        name = shorter
+    return name
+
+
 def is_copy(path: Path) -> bool:
     """Whether JupyterLab or a file manager made this file as a copy."""
-    return bool(re.search(_COPY, path.stem))
+    return original(path.stem) != path.stem
 
 
 def is_set_aside(path: Path) -> bool:

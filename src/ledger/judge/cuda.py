@@ -9,9 +9,8 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-from ledger.exercises import Exercise
+from ledger.exercises import Exercise, Mistake
 from ledger.judge.collect import Submission
 from ledger.judge.launch import Servers
 from ledger.judge.outcome import Job, Run
@@ -86,11 +85,13 @@ def of_values(exercise: Exercise) -> Exercise:
     def without_count(value: Callable[..., tuple]) -> Callable[..., tuple]:
         return lambda *args: value(*args)[:-1]
 
-    mistakes: tuple[Any, ...] = tuple(replace(m, value=without_count(m.value)) for m in exercise.mistakes)
+    def without_counts(mistake: Mistake) -> Mistake:
+        return replace(mistake, value=without_count(mistake.value), also=tuple(map(without_count, mistake.also)))
+
     return replace(
         exercise,
         launcher=exercise.launcher.replace("kernels.", "cuda."),
         oracle=without_count(exercise.oracle),
         returns=exercise.returns[:-1],
-        mistakes=mistakes,
+        mistakes=tuple(map(without_counts, exercise.mistakes)),
     )

@@ -86,7 +86,7 @@ def kept_result(submission: Submission, entries: Entries) -> ExerciseResult:
     if submission.problem:
         return without_run(submission, "error" if submission.broken else "missing", submission.problem)
     entry, own = entries.get(submission.exercise.id, {}), digests_of(submission).own
-    if entry.get("verdict") == "passed" and entry.get("own", own) == own:  # an old file has no own text
+    if entry.get("verdict") == "passed" and entry.get("own") == own:
         return without_run(submission, "before", "passed before; not run with this version of the course")
     if entry.get("own") == own:
         return without_run(submission, "error", "it did not pass when it was last run")

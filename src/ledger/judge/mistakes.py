@@ -43,25 +43,26 @@ def recognise_each(exercise: Exercise, wrongs: list[Wrong], rights: list[Wrong] 
     if not wrongs:
         return []
     found = own_of(exercise, wrongs, rights)
-    names = [found] * len(wrongs) if found else of_library(exercise, wrongs)
+    names = found[:1] * len(wrongs) or of_library(exercise, wrongs)
     if names:
         return names
     cast = [Wrong(args, coarse(got, want), coarse(want, got)) for args, got, want in wrongs]
     wrong = [i for i, (_, got, want) in enumerate(cast) if difference(got, want) is not None]
     comparable = [i for i in wrong if in_form(cast[i].got, cast[i].want)]
     found = own_of(exercise, [cast[i] for i in comparable], rights)
-    if found and 2 * len(comparable) >= len(wrong):
-        return [found if i in comparable else None for i in range(len(wrongs))]
+    if len(found) == 1 and 2 * len(comparable) >= len(wrong):  # where several fit what is left, nobody can tell
+        return [found[0] if i in comparable else None for i in range(len(wrongs))]
     names = iter(of_library(exercise, [cast[i] for i in wrong]))
     return [next(names, None) if i in wrong else None for i in range(len(wrongs))]
 
 
-def own_of(exercise: Exercise, wrongs: list[Wrong], rights: list[Wrong]) -> Mistake | None:
-    """The first of an exercise's own mistakes that explains all of ``wrongs`` and allows all of ``rights``."""
-    for mistake in exercise.mistakes:
-        if any(explains(value, wrongs) and allows(value, rights) for value in (mistake.value, *mistake.also)):
-            return mistake
-    return None
+def own_of(exercise: Exercise, wrongs: list[Wrong], rights: list[Wrong]) -> list[Mistake]:
+    """Those of an exercise's own mistakes that explain all of ``wrongs`` and allow all of ``rights``."""
+    return [
+        mistake
+        for mistake in exercise.mistakes
+        if any(explains(value, wrongs) and allows(value, rights) for value in (mistake.value, *mistake.also))
+    ]
 
 
 def of_library(exercise: Exercise, wrongs: list[Wrong]) -> list[Mistake]:

@@ -30,8 +30,9 @@ def grade_all(submissions: Iterable[Submission], runner: Runner | Here, seed: in
         yield from (grade_one(submission, runner, seed) for submission in submissions)
         return
     pool = ThreadPoolExecutor(min(2, os.cpu_count() or 1))
-    asked = [pool.submit(grade_one, submission, runner, seed) for submission in submissions]
+    asked = []
     try:
+        asked += (pool.submit(grade_one, submission, runner, seed) for submission in submissions)
         for one in asked:
             yield one.result()
     except BaseException:

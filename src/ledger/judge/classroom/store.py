@@ -86,10 +86,14 @@ class Store:
             raise StateError(self._why(error)) from None
 
     def alike(self, exercise: str, digest: str) -> list[tuple[str, str, float]] | None:
-        """An exercise's pairs, two students and a share each; None where they are not of the answers ``digest``."""
+        """An exercise's pairs, two students and a share each; None where they are not of the answers ``digest``, or
+        cannot be read."""
         asked = "SELECT pairs FROM alike WHERE exercise = ? AND digest = ?"
-        found = self._db.execute(asked, (exercise, digest)).fetchone()
-        return found and [tuple(pair) for pair in json.loads(found[0])]
+        try:
+            found = self._db.execute(asked, (exercise, digest)).fetchone()
+            return found and [tuple(pair) for pair in json.loads(found[0])]
+        except (sqlite3.Error, ValueError):
+            return None
 
     def keep_alike(self, exercise: str, digest: str, pairs: list[tuple[str, str, float]]) -> None:
         """Keep the pairs of the answers ``digest``, in the place of earlier ones of the exercise."""
