@@ -193,7 +193,8 @@ print(f"measured:         {timing.median * 1e3:6.2f} ms, {ratio:.2f} × the larg
 
 # %% [markdown]
 # The arithmetic is a small part of this. The bytes alone would fill most of the time. The intensity of this product lies
-# far below the ridge, so the machine fetches the weight and multiplies in passing.
+# far below the ridge, so the machine fetches the weight and multiplies in passing. (A browser's NumPy multiplies slowly,
+# so its ridge is very low: there arithmetic may decide even for one row.)
 #
 # A factor somewhat above 1 is ordinary: a library's product does not read quite as fast as the best plain read. A factor
 # below 1 says that a part of the matrix was still in a cache, or that the ceilings were measured while the machine was
@@ -244,7 +245,8 @@ fig
 # %% [markdown]
 # Read the two ends first. On the left the bound is flat, because the bytes of the weight are paid whether one row uses
 # them or four. On the right it rises, because each further row costs its arithmetic. The measured points lie near it at
-# both ends. (Where they jump up and down, something else is using the machine: run the cells again.)
+# both ends. (Where they jump up and down, something else is using the machine: run the cells again. In a browser, with
+# its low ridge, the line may rise from the start.)
 
 # %%
 took, bound = times[-1] / times[0], max(bounds[-1]) / max(bounds[0])
@@ -278,7 +280,7 @@ flow("Two places to ask, one judgement", ways)
 # Both run the same cases through the same comparison. The inputs come from a seed that changes with every run, so an
 # answer has to be right for all inputs, not for yesterday's.
 #
-# | You type in a terminal | or in a cell, in a browser | and get |
+# | You type in a terminal | or in a cell | and get |
 # |---|---|---|
 # | `python judge.py` | `%judge` | how far you are; what you changed is graded |
 # | `python judge.py watch` | | each answer graded as soon as you save it |
@@ -287,13 +289,13 @@ flow("Two places to ask, one judgement", ways)
 # | `python judge.py list` | `%judge list` | the exercises, with what you have passed |
 # | `python judge.py reset absorb_query` | `%judge reset absorb_query` | the empty answer back; yours is kept in a backup |
 # | `python judge.py doctor` | | what this machine can run, and which protections hold |
-# | `python judge.py answers save FILE` | `download_answers()` | your answers and your own cells as one file |
-# | `python judge.py answers load FILE` | `load_answers()` | what such a file holds, put back into the notebooks |
+# | `python judge.py answers save FILE` | `download_answers()`, in a browser | your answers and your own cells as one file |
+# | `python judge.py answers load FILE` | `load_answers()`, in a browser | what such a file holds, put back into the notebooks |
 #
-# In the browser, `%judge` works once a cell has imported `ledger`, and the link and the button under it do what the last
-# two do. (Those two are imported: `from ledger import download_answers, load_answers`.) Your browser keeps the notebooks
-# that you have saved. When the site has a newer version of one, the first cell that imports `ledger` says so, and
-# `from ledger import update; update()` brings your answers into it.
+# `%judge` works once a cell has imported `ledger`. In a browser, `%judge` alone also shows a link and a button that do
+# what the last two do. (To call the two functions, import them: `from ledger import download_answers, load_answers`.) A
+# browser keeps the notebooks that you have saved. When the site has a newer version of one, the first cell that imports
+# `ledger` says so, and `from ledger import update; update()` brings your answers into it.
 #
 # A check cell looks like the last line below. The answer above it returns zeros of the right shape, so you see what a
 # failure looks like.
@@ -337,7 +339,9 @@ check("absorb_query", absorb_query)
 #
 # `python judge.py` runs your answer in a process of its own. The right values stay outside of it, and the comparison is
 # done where your code cannot reach. Time, memory and output are limited, and on systems that offer it, files and the
-# network are closed as well. `python judge.py doctor` prints which of these layers hold on your machine.
+# network are closed as well. `python judge.py doctor` prints which of these layers hold on your machine. On a computer
+# `%judge` starts the same program. In a browser there is no other process: there it grades in your kernel, and protects
+# as little as a check.
 #
 # So a verdict from the command line says more than one from a cell, and neither says that you understood. For that,
 # each lesson ends with *how to explain it*.
@@ -423,15 +427,15 @@ for scheme in family(model("DeepSeek-V3")):
 # | 0 start here | what does it mean that something costs less? |
 # | 1 [keys](../ch01_keys/keys.ipynb) | how can you score a cached token without rebuilding its key? |
 # | 2 [many heads, one latent](../ch02_heads/heads.ipynb) | how does that go for all heads at once? |
-# | 3 values | why is the same trick right after the softmax? |
-# | 4 RoPE does not absorb | which part of a key refuses, and why? |
-# | 5 cost and crossover | from how many new tokens on is rebuilding cheaper? |
-# | 6 cache and capacity | how many requests fit? |
-# | 7 a decode kernel | how does one pass over the cache do all of it? |
-# | 8 multi-token prediction | when do drafts pay? |
-# | 9 expert parallelism | what does it cost to send tokens to experts? |
-# | 10 sparse attention: DSA | what does it cost to find the tokens worth reading? |
-# | 11 sparse attention: NSA | how do three branches share one context? |
+# | 3 [values](../ch03_values/values.ipynb) | why is the same trick right after the softmax? |
+# | 4 [RoPE does not absorb](../ch04_rope/rope.ipynb) | which part of a key refuses, and why? |
+# | 5 [cost and crossover](../ch05_crossover/crossover.ipynb) | from how many new tokens on is rebuilding cheaper? |
+# | 6 [cache and capacity](../ch06_cache/cache.ipynb) | how many requests fit? |
+# | 7 [a decode kernel](../ch07_decode_kernel/decode_kernel.ipynb) | how does one pass over the cache do all of it? |
+# | 8 [multi-token prediction](../ch08_mtp/drafts.ipynb) | when do drafts pay? |
+# | 9 [expert parallelism](../ch09_experts/experts.ipynb) | what does it cost to send tokens to experts? |
+# | 10 [sparse attention: DSA](../ch10_dsa/indexer.ipynb) | what does it cost to find the tokens worth reading? |
+# | 11 [sparse attention: NSA](../ch11_nsa/nsa.ipynb) | how do three branches share one context? |
 # | 12 the engine | how does all of it share one GPU? |
 #
 # Chapters that have a link are in this version. Each one builds on those before it.

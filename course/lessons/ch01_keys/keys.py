@@ -401,8 +401,8 @@ fig
 
 # %% [markdown]
 # The two pictures have the same shape: one line nearly flat, one rising, and a crossing where the multiply-adds
-# promised one. The formula got the story right. (Lines that zigzag on the right mean that something else is using the
-# machine: run the cells again.)
+# promised one (in a browser the lines end before it). The formula got the story right. (Lines that zigzag on the right
+# mean that something else is using the machine: run the cells again.)
 #
 # It did not get the ratio right. Compare the first row of the table: at one new token the multiply-adds differ by a
 # factor above a hundred, the times by less. The dotted lines show why. Absorb's few multiply-adds are bandwidth-bound:

@@ -524,7 +524,7 @@ print(f"{S} decode steps give the {S} rows of the causal prefill")
 
 # %% [markdown]
 # An engine steps many requests at once, each with its own number of new and of cached tokens, in arrays as long as the
-# longest. What stands behind a length is anybody's; here it is NaN.
+# longest. Behind a length the arrays may hold anything; here it is NaN.
 
 # %%
 from ledger.reference.layer import decode_absorbed_batch

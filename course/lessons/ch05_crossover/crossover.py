@@ -611,8 +611,8 @@ fig
 #   materialize's smaller ones, the crossing comes later, and otherwise earlier. With few new tokens absorb has too few
 #   rows and waits for the cache, so its advantage on the far left is smaller than predicted.
 #
-# So within about a tenth of 1 the formula was right, and the rest is noise or rates. Further off, look at the rates
-# first.
+# So within about a tenth of 1 the formula was right, and the rest is noise or rates. Further off, look at the rates first.
+#
 # (If another program runs beside this page, the third curve wobbles. Run the measuring cells again.)
 
 # %% [markdown]

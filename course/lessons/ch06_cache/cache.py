@@ -174,9 +174,9 @@ for name in ("DeepSeek-V3.2", "GLM-5", "GLM-5.2"):
     print(f"{name:15} {m.num_mla_layers:6} {m.num_indexer_layers:12} {over[0]:16.1%} {over[1]:14.1%}")
 
 # %% [markdown]
-# The short form that is often quoted is "the indexer adds 11 %". That is the first row, against bf16. The engines that
-# run these models store the FP8 entry, and against that the same key weighs nearly twice as much. GLM-5.2 found a way
-# down: most of its layers own no indexer and reuse the selection of a layer before them.
+# You may read that "the indexer adds 11 %". That is the first row, against bf16. The engines that run these models
+# store the FP8 entry, and against that the same key weighs nearly twice as much. GLM-5.2 found a way down: most of its
+# layers own no indexer and reuse the selection of a layer before them.
 
 # %% [markdown]
 # ## How many tokens fit on a GPU?

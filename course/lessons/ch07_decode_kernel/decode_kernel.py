@@ -724,8 +724,8 @@ elif missing is None:
 
 # %% [markdown]
 # A GPU should take about as long for many as for one, until every processor has a workgroup: a single request leaves
-# most of them idle. That is what split-KV is for, which this kernel does not have. (llvmpipe and SwiftShader run the
-# same text on the CPU: their numbers are right, and their speed says nothing about a GPU.)
+# most of them idle. That is what split-KV is for, which this kernel does not have. (Of a software adapter only the
+# results mean anything.)
 #
 # With 128 heads a request is four workgroups, each of which loads every tile. So the cache comes in four times, mostly
 # from the GPU's own cache.
@@ -884,5 +884,6 @@ pictures.RooflineExplorer().show()
 # python judge.py 7
 # ```
 #
-# Then go on to [lesson 8](../ch08_mtp/drafts.ipynb): several tokens of a request in one step. Whether their rows are free
-# depends on how many heads a GPU has, as above: with 16 they are, with 128 they are not.
+# Then go on to [lesson 8](../ch08_mtp/drafts.ipynb): several tokens of a request in one step. By the account above
+# their rows are free with 16 heads on a GPU, up to the ridge, and not with 128. Lesson 8 counts what this kernel really
+# loads.

@@ -454,11 +454,11 @@ elif gpu is not None:
     print("no GPU here, so no times")
 
 # %% [markdown]
-# This kernel does **not** read once: every block of rows loads the cache for itself, so with 16 heads in blocks of 16 rows
-# four tokens load it four times. The account's "once" means reading *from the GPU's memory*. A GPU runs the blocks of a
-# request side by side, and what one has loaded the others may find in its L2 cache; how often they do only a clock or
-# a profiler tells. Larger blocks are the sure way: one of 64 rows, which the kernel takes on an H100 where there are
-# as many, serves four tokens of 16 heads at once.
+# This kernel reads once for every *block* of rows, not once a request: with 16 heads in blocks of 16 rows four tokens
+# load the cache four times. The account's "once" means reading *from the GPU's memory*. A GPU runs the blocks of a
+# request side by side, and what one has loaded the others may find in its L2 cache; how often they do only a clock or a
+# profiler tells. Larger blocks are the sure way: one of 64 rows, which the kernel takes on an H100 from 64 rows on,
+# serves four tokens of 16 heads at once.
 
 # %% [markdown]
 # ## How does a dense 7B model compare?
@@ -585,13 +585,15 @@ print(f"lower ridges and projections take {lost[0]:.0%} of the gain of 16 at 4K,
 print(
     f"the report 1.8; the plain account {gains['plain'][0]:.2f}, the refined one {gains['+ floor'][0]:.2f}"
 )
-best = max(full.speedup(n, 1, c, [0.9], as_reached(h100)) for n in range(1, 65) for c in (1024, 4096))
-print(f"the refined one at the load that suits it best, from 1K on, 90 % accepted: {best:.2f}")
+loads = [(n, c) for n in range(1, 65) for c in (1024, 4096)]
+best, n, c = max((full.speedup(n, 1, c, [0.9], as_reached(h100)), n, c) for n, c in loads)
+print(f"the refined one where it gains most, {n} requests at {c // 1024}K, 90 % accepted: {best:.2f}")
 
 # %% [markdown]
-# The plain account meets the report and the refined one does not, at any load. That is not in favour of the plain one:
-# with $1 + p$ tokens from 1.85 to 1.90, a gain of 1.8 says no more than that a second row cost next to nothing. A time
-# that passes in each step whatever it verifies makes rows cheap as well, and the third measurement shows such a time.
+# The plain account meets the report at this load. The refined one stays below 1.75 from 1K cached tokens on; only with
+# hardly any cache does it come to 1.79. That is not in favour of the plain one: with $1 + p$ tokens from 1.85 to 1.90,
+# a gain of 1.8 says no more than that a second row cost next to nothing. A time that passes in each step whatever it
+# verifies makes rows cheap as well, and the third measurement shows such a time.
 #
 # For the second, deal every weight out to 8 GPUs, leave the cache whole on each, and read only the experts that some
 # token asked for:
@@ -611,11 +613,11 @@ for row in MTP_GAINS[:2]:
     print()
 
 # %% [markdown]
-# No single number of drafts fits both rows: one request wants 2, and 32 want 1. (The plain account reads all experts for
-# one token as for many. So rows are free to it at both loads, and it cannot tell them apart.) Without the floor the
-# account would say 1.2 for one request: a second token asks for up to eight *other* experts, and they must be read. So a
-# step for one request is mostly waiting, for launches and other GPUs, if this account is right. A floor makes extra rows
-# cheap.
+# No single number of drafts fits both rows: one request wants 2, and 32 want 1. (The plain account reads all experts
+# for one token as for many. So rows are free to it at both loads, and it cannot tell them apart. Its gains are the same
+# by datasheet rates and by reached ones.) Without the floor the account would say 1.2 for one request: a second token
+# asks for up to eight *other* experts, and they must be read. So a step for one request is mostly waiting, for launches
+# and other GPUs, if this account is right. A floor makes extra rows cheap.
 #
 # 3. **LMSYS** (blog of 17 July 2025) served prompts of 65,536 tokens on 16 H200, two requests on each. It gives
 # throughputs with and without drafts. Take the time of the *first* row as it is.
@@ -707,8 +709,8 @@ DraftChooser().show()
 # * **vLLM**: `num_speculative_tokens_per_batch_size` in the speculative configuration, a list of ranges of batch sizes and
 #   the number of drafts for each: `[[1, 16, 3], [17, 256, 1]]`. That is this page's rule, by load. The method is `mtp`;
 #   `deepseek_mtp`, which many guides still show, is an older alias.
-# * **SGLang**: `--speculative-adaptive` changes the number of steps by what was accepted lately, with a file of its own
-#   for the numbers to choose from, `--speculative-adaptive-config`.
+# * **SGLang**: `--speculative-adaptive` changes the number of steps by what was accepted lately; a file named with
+#   `--speculative-adaptive-config` has the numbers to choose from.
 # * Both can switch drafting off, and a deployment for throughput often does; one for latency seldom.
 #
 # With a sparse indexer (chapter 10) each row picks cached tokens of its own, so the rows share less of the reading.

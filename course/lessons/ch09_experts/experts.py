@@ -390,11 +390,11 @@ for column, way in enumerate(predicted._fields):
 # %% [markdown]
 # ## Is a token of decode the same as one of prefill?
 #
-# It weighs the same. It does not cost the same, because the floor is shared by whatever travels with it. Take what
-# the table of H800 left over at 64 GPUs for the floor, and let the card carry what it carried there: the copies that leave
-# the node, $1 - 8/G$ of all. For *all* bytes together that is a card of 50 GB/s $/\,(1 - 8/G)$. Beside it stands what the
-# experts themselves need at least: the longer of arithmetic and of reading their weights. (So a network of H800 meets GPUs
-# of H200 here: no published table has both of one machine.)
+# It weighs the same. It does not cost the same, because the floor is shared by whatever travels with it. Take what the
+# table of H800 left over at 64 GPUs for the floor, and let the card carry what it carried there: the copies that leave
+# the node, $1 - 8/G$ of all. That is the same as sending *all* bytes over a card of 50 GB/s $/\,(1 - 8/G)$: 57 GB/s for
+# 64 GPUs. Beside it stands what the experts themselves need at least: the longer of arithmetic and of reading their
+# weights. (So a network of H800 meets GPUs of H200 here: no published table has both of one machine.)
 
 # %%
 from ledger.account.experts import all_to_all_seconds
@@ -412,10 +412,10 @@ for batch in (1, 16, 64, 128, 1024, 8192):
     print(f"{1e6 * seconds / batch:14.1f} {1e6 * reading:10.1f} {1e6 * work:12,.1f}")
 
 # %% [markdown]
-# The row of 128 tokens is the published one again, 173 + 314 µs. If there is a floor of that size, a decode step with few
-# tokens pays mostly delay; a prefill pays for bytes alone. (There the normal kernels do better than the formula, which sends
-# every copy that leaves the node over the card.) In every row the journey takes longer than the experts. So it had better
-# happen at the same time as something else.
+# The row of 128 tokens is the published one again, 173 + 314 µs, since its rest was taken as the floor. If there is a
+# floor of that size, a decode step with few tokens pays mostly delay; a prefill pays for bytes alone. (There the normal
+# kernels do better than the formula, which sends every copy that leaves the node over the card.) In every row the
+# journey takes longer than the experts. So it had better happen at the same time as something else.
 
 # %% [markdown]
 # ## What can hide behind what?
@@ -486,10 +486,11 @@ for batch in (8, 16, 32, 64, 128, 512):
     print(f"{batch:8}     ", *("{:11.2f} ({:.2f})".format(*gain(batch, *each)) for each in cases))
 
 # %% [markdown]
-# With 8 tokens a GPU two half batches are slower than one in every column. Where they break even depends on the floor: with
-# 128 GPUs what was left over moves that point to several times as many tokens. With 64 GPUs it moves little, and to fewer:
-# each GPU has more experts to read, and the floor hides behind that. So do not carry a break-even from one machine to
-# another. The numbers in brackets are the exercise's rule, where a half takes half the time; it promises a gain everywhere.
+# With 8 tokens a GPU two half batches are slower than one in every column. Where they break even depends on the floor:
+# with 128 GPUs what was left over moves that point to several times as many tokens. With 64 GPUs it moves to somewhat
+# fewer: each GPU has more experts to read, so two halves hide even both floors behind that, while one batch waits for
+# its floor in full. So do not carry a break-even from one machine to another. The numbers in brackets are the
+# exercise's rule, where a half takes half the time; it promises a gain everywhere.
 
 # %% [markdown]
 # ## What happens when you turn the knobs?

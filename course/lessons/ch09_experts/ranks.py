@@ -193,13 +193,14 @@ for rank, found in enumerate(layers):
 # Byte by byte. At the full width the same two formulas give 7,392 and 14,336. The ids are 8 bytes a copy, a thousandth of a
 # token at full width, and no formula of the course counts them.
 #
-# The exercise below asks for the same layer in plain steps: nothing is rounded, and a copy travels with its expert's number
-# and comes home. Its reference answer ran on the same four processes, in float64, with 64 values a token.
+# The exercise below asks for the same layer in plain steps: nothing is rounded, and a copy travels with its expert's
+# number and comes home. Its reference answer ran on the same four processes, in float64, with 64 values a token. A copy
+# is 64 · 8 + 8 bytes out and 64 · 8 bytes back; a rank without tokens of its own sends outputs alone.
 
 # %% tags=["no-browser"]
 for rank, found in enumerate(found["answer"] for found in toured):
     print(f"rank {rank}: off by {found['error']:.0e} from one process, ", end="")
-    print(f"{found['leaving']:7,} bytes left for other ranks, {found['need']:7,} had to")
+    print(f"{found['leaving']:7,} bytes left for other ranks, {found['need']:7,} needed")
     assert found["error"] < 1e-12
     assert found["leaving"] == found["need"]
 

@@ -478,10 +478,11 @@ fig
 # the model learns to write keys that survive it: the paper finds its needle at every place of a 64K text.
 
 # %% [markdown]
-# ## Do the real kernels read that?
+# ## Are the real kernels right, and do they read that?
 #
-# `kernels/gpu/nsa.py` has them in Triton: `nsa_compress`, `nsa_select`, and `nsa_attend`, which runs each branch. They run
-# here on 512 tokens, on a GPU or in Triton's interpreter, each beside the course's own float64.
+# `kernels/gpu/nsa.py` has them in Triton: `nsa_compress`, `nsa_select`, and `nsa_attend`, which runs each branch. They
+# run here on 512 tokens, on a GPU or in Triton's interpreter. First: do they choose the same blocks and give the same
+# outputs as the course's own float64?
 
 # %% tags=["no-browser"]
 try:

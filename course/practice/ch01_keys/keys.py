@@ -26,7 +26,8 @@
 # * The judge gives each case some seconds. A Python loop over every single element is too slow at a model's widths.
 # * A multiply-add is one multiplication and one addition. It is counted as one.
 #
-# `%judge` in a cell shows how far you are. In a browser it also gives your answers as a file, and takes one back.
+# `%judge` in a cell, after the import below, shows how far you are. In a browser it also gives your answers as a file,
+# and takes one back.
 
 # %%
 import numpy as np

@@ -18,7 +18,8 @@
 # `hint("split_kv_b")` shows the first of three hints, and `case("split_kv_b", "odd sizes, values wider", 123456)` the
 # inputs of a case that a check named.
 #
-# `%judge` in a cell shows how far you are. In a browser it also gives your answers as a file, and takes one back.
+# `%judge` in a cell, after the import below, shows how far you are. In a browser it also gives your answers as a file,
+# and takes one back.
 
 # %%
 import math

@@ -22,7 +22,8 @@
 # $(a \cos\varphi - b \sin\varphi,\; a \sin\varphi + b \cos\varphi)$. `rope_dim` is even. Unless an exercise says
 # otherwise, the pairs are features (0, 1), (2, 3), and so on. There is no YaRN in the angles.
 #
-# `%judge` in a cell shows how far you are. In a browser it also gives your answers as a file, and takes one back.
+# `%judge` in a cell, after the import below, shows how far you are. In a browser it also gives your answers as a file,
+# and takes one back.
 
 # %%
 import math

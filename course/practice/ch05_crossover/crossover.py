@@ -20,7 +20,8 @@
 # The letters: $S$ new tokens, $C$ cached tokens, $L$ the width of a latent, $n$, $r$, $v$ the widths of a head's nope,
 # rope and value part. No causal mask, and the new tokens are not among the cached ones, unless the statement says so.
 #
-# `%judge` in a cell shows how far you are. In a browser it also gives your answers as a file, and takes one back.
+# `%judge` in a cell, after the import below, shows how far you are. In a browser it also gives your answers as a file,
+# and takes one back.
 
 # %%
 import math

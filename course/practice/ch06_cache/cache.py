@@ -20,7 +20,8 @@
 # `hint("tokens_that_fit")` shows the first of three hints, and `case("tokens_that_fit", "less than a token", 123456)`
 # the inputs of a case that a check named.
 #
-# `%judge` in a cell shows how far you are. In a browser it also gives your answers as a file, and takes one back.
+# `%judge` in a cell, after the import below, shows how far you are. In a browser it also gives your answers as a file,
+# and takes one back.
 
 # %%
 import math

@@ -39,7 +39,8 @@
 #
 # `hint("mla_decode_kernel")` shows the first of three hints.
 #
-# `%judge` in a cell shows how far you are. In a browser it also gives your answers as a file, and takes one back.
+# `%judge` in a cell, after the import below, shows how far you are. In a browser it also gives your answers as a file,
+# and takes one back.
 
 # %%
 import os

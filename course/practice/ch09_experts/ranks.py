@@ -18,7 +18,8 @@
 # **runs again from its start** with what it now knows. So a `print` in your function shows up several times.
 # `hint("dispatch_and_combine")` shows the first of three hints.
 #
-# `%judge` in a cell shows how far you are. In a browser it also gives your answers as a file, and takes one back.
+# `%judge` in a cell, after the import below, shows how far you are. In a browser it also gives your answers as a file,
+# and takes one back.
 
 # %%
 import inspect
@@ -121,3 +122,12 @@ check("dispatch_and_combine", dispatch_and_combine)
 # from ledger.parallel import launch, steps
 # for found in launch.run(steps.answer_step, 4, inspect.getsource(dispatch_and_combine)):
 #     print(found)
+
+# %% [markdown]
+# ## What you can now explain
+#
+# * Why every rank must take part in an exchange, even with nothing to send.
+# * Which bytes leave a rank, from its copies alone.
+# * Why a copy carries its token's number home, or its place in the order.
+#
+# Next: [lesson 10, the indexer](../../notebooks/ch10_dsa/indexer.ipynb).

@@ -18,7 +18,8 @@
 # the right shape. `hint("index_scores")` shows the first of three hints, and `case("index_scores", "odd sizes", 123456)`
 # the inputs of a case that a check named.
 #
-# `%judge` in a cell shows how far you are. In a browser it also gives your answers as a file, and takes one back.
+# `%judge` in a cell, after the import below, shows how far you are. In a browser it also gives your answers as a file,
+# and takes one back.
 
 # %%
 import numpy as np

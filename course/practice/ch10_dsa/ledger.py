@@ -28,7 +28,8 @@
 # indexer head of index_dim 2. `hint("pair_flops")` shows the first of three hints, and
 # `case("pair_flops", "GLM-5.2", 123456)` the inputs of a case that a check named.
 #
-# `%judge` in a cell shows how far you are. In a browser it also gives your answers as a file, and takes one back.
+# `%judge` in a cell, after the import below, shows how far you are. In a browser it also gives your answers as a file,
+# and takes one back.
 
 # %%
 import math
