@@ -83,7 +83,7 @@ def browser():
 def page(browser):
     """A page of its own that notes every request which leaves this machine."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(180_000)
     page.abroad = []
     page.on("request", lambda request: None if is_local(request.url) else page.abroad.append(request.url))
     yield page
@@ -129,7 +129,7 @@ def test_a_learner_answers_and_sees_the_verdict(page, lab, course):
     page.keyboard.insert_text(ANSWER)
     run_all(page)
     passed = page.locator(".jp-OutputArea-output", has_text="✓ absorb_query: 9 of 9 cases")
-    expect(passed).to_be_visible(timeout=60_000)
+    expect(passed).to_be_visible(timeout=180_000)
     expect(page.locator(".jp-OutputArea-output", has_text="scores_absorbed: not written yet")).to_have_count(1)
     page.keyboard.press("Control+S")
     path = course / "practice" / "ch01_keys" / "keys.ipynb"
@@ -147,7 +147,7 @@ def test_a_lesson_runs_and_its_widget_redraws(page, lab, shots, name):
     open_notebook(page, lab, f"notebooks/{name}.ipynb")
     run_all(page)
     widget = page.locator(".jupyter-widgets.widget-container, .jupyter-widgets.widget-vbox").first
-    widget.wait_for(state="attached", timeout=120_000)
+    widget.wait_for(state="attached", timeout=300_000)
     widget.scroll_into_view_if_needed()
     picture = widget.locator("img").first
     before = picture.get_attribute("src")
@@ -155,7 +155,7 @@ def test_a_lesson_runs_and_its_widget_redraws(page, lab, shots, name):
     slider.focus()
     last = slider.get_attribute("aria-valuenow") == slider.get_attribute("aria-valuemax")
     page.keyboard.press("ArrowLeft" if last else "ArrowRight")
-    expect(picture).not_to_have_attribute("src", before, timeout=30_000)
+    expect(picture).not_to_have_attribute("src", before, timeout=120_000)
     page.screenshot(path=shots / f"lab-{name.replace('/', '-')}.png")
 
 
@@ -165,4 +165,4 @@ def test_a_lessons_link_leads_to_the_exercise(page, lab):
     link.scroll_into_view_if_needed()
     link.click()
     answer = page.locator(".jp-CodeCell:visible", has_text="scores_absorbed: write your answer here")
-    expect(answer).to_be_in_viewport(timeout=30_000)
+    expect(answer).to_be_in_viewport(timeout=120_000)

@@ -144,7 +144,8 @@ def judged(result):
     newer Pythons say less of a division by zero."""
 
     def worded(message):
-        return re.sub(r"\d[\d.,e+-]*", "#", message.replace("float division by zero", "division by zero"))
+        message = re.sub(r"(float |integer )(division|modulo)( or modulo)? by zero", "division by zero", message)
+        return re.sub(r"\d[\d.,e+-]*", "#", message)
 
     cases = [(case["name"], case["verdict"], worded(case["message"])) for case in result["cases"]]
     return result["verdict"], result["points"], cases
