@@ -403,6 +403,16 @@ def test_a_lost_server_costs_one_job(forking, strangers):
     assert kinds(forking.run(job(PLAIN)).outcomes) == ["returned"] * 3
 
 
+@pytest.mark.skipif(not find_spec("triton"), reason="Triton is not installed")
+def test_a_server_with_triton_serves_what_needs_torch_alone(forking):
+    """Each import of torch takes a second; an answer in NumPy is not made to fork a process with torch in it."""
+    forking.start("torch", "triton")
+    forking.start("torch")
+    forking.start()
+    get = forking.servers.get
+    assert get("torch") is get("torch", "triton") is not get()
+
+
 def test_a_flood_is_never_the_judges_fault(forking):
     """What is printed before the judge has heard of the jail does not keep it from hearing."""
     for _ in range(20):

@@ -78,12 +78,15 @@ class Servers:
         self._lock = threading.Lock()
 
     def get(self, *modules: str) -> "ForkServer | ColdStart":
-        """The server for ``modules``: the one that runs, or a new one where there is none or it was lost. It returns
-        at once, while a new one boots. Raises OSError where no process can be started, ServerLost after ``close``."""
+        """The server for ``modules``: the one that runs, or a new one where there is none or it was lost. One that
+        forks and has imported more will do, but not in the place of one with NumPy alone. It returns at once, while a
+        new one boots. Raises OSError where no process can be started, ServerLost after ``close``."""
         wanted = tuple(name for name in PRELOADED if name in modules and find_spec(name))
         with self._lock:
             if self._closed:
                 raise ServerLost("the judge is closing")
+            if wanted and wanted not in self._running and self.mode == "fork":
+                wanted = next((names for names in self._running if set(wanted) < set(names)), wanted)
             server = self._running.get(wanted)
             if server is None or server.lost:
                 if server:

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -13,6 +14,7 @@ from ledger.exercises import Exercise
 from ledger.judge.collect import Submission, is_stub, parsed
 from ledger.judge.grade import calls_of, grade
 from ledger.judge.here import Here
+from ledger.judge.launch import ServerLost
 from ledger.judge.outcome import Call, Cell, Job, Outcome, Run
 from ledger.judge.run import Runner
 from ledger.judge.verdicts import CaseResult, ExerciseResult
@@ -30,7 +32,8 @@ def grade_all(submissions: Iterable[Submission], runner: Runner | Here, seed: in
         yield from (grade_one(submission, runner, seed) for submission in submissions)
         return
     pool = ThreadPoolExecutor(min(2, os.cpu_count() or 1))
-    asked = []
+    submissions, asked = list(submissions), []
+    warm_up(submissions, runner)
     try:
         asked += (pool.submit(grade_one, submission, runner, seed) for submission in submissions)
         for one in asked:
@@ -41,6 +44,14 @@ def grade_all(submissions: Iterable[Submission], runner: Runner | Here, seed: in
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def warm_up(submissions: Iterable[Submission], runner: Runner) -> None:
+    """Let what the answers need beside NumPy be imported while others are graded: torch takes a second or two."""
+    needed = {one.exercise.needs for one in submissions if one.exercise.needs and has_to_run(one)}
+    with suppress(OSError, ServerLost):  # whoever needs it will say so
+        for modules in sorted(needed, key=len, reverse=True):
+            runner.start(*modules)
 
 
 def grade_one(submission: Submission, runner: Runner | Here, seed: int) -> ExerciseResult:
