@@ -3,25 +3,31 @@
 It measures the site that ``make site OFFLINE=1`` left in ``dist/``. A cold round has a new Chromium with an empty
 profile; the warm one follows in the same profile. Times run from the navigation to a practice notebook. Transferred is
 what the server was asked for in a cold round, compressed with gzip as a pages host does; archives and pictures go as
-they are.
+they are. Sites whose Python is as it was fetched, or trimmed and not compiled, show what each step of the build is
+worth.
 """
 
 import argparse
 import gzip
 import json
 import os
+import shutil
 import statistics
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import BrowserContext, Playwright, sync_playwright
 from record import ROOT, record
 
 sys.path[:0] = [str(ROOT / folder) for folder in ("site", "tests", "tests/site")]
+import build  # noqa: E402
 import chromium  # noqa: E402
+import pyodide  # noqa: E402
 from lab import open_notebook, run_cell, type_into_cell  # noqa: E402
 from serve import Handler, server  # noqa: E402
 
@@ -30,6 +36,8 @@ from ledger.build import fresh_solutions  # noqa: E402
 NOTEBOOK, LESSON = "practice/ch01_keys/keys.ipynb", "notebooks/ch01_keys/keys.ipynb"
 EXERCISE = "up_project_keys"
 TARGETS = {"cold_first_cell_s": 7, "cold_first_graded_s": 9, "warm_first_cell_s": 5, "gzip_mb": 30, "slider_ms": 300}
+#: The Python of a site without the later steps of the build.
+VARIANTS = {"as fetched": {"trimmed": False, "precompiled": False}, "trimmed": {"precompiled": False}}
 COMPRESSED = (".whl", ".zip", ".woff", ".woff2", ".png", ".gz", ".ico")
 FLAGS = ["--no-sandbox", "--no-first-run", "--disable-quic", "--disable-background-networking", "--disable-sync"]
 
@@ -60,6 +68,36 @@ def visit(page, address: str, answer: str) -> dict[str, float]:
     if not run_cell(page, f"{EXERCISE}-check"):
         sys.exit("the check said nothing")
     return {"page_s": ready, "first_cell_s": first, "first_graded_s": time.perf_counter() - start}
+
+
+def variant(place: Path, dist: Path, **how: bool) -> Path:
+    """The course in a browser as ``dist`` has it, but for its Python, which is made anew: see ``pyodide.assemble``."""
+    shutil.copytree(dist / "lite", place / "lite")
+    files = pyodide.Files(build.CACHE / "files")
+    folder = place / "lite" / "static" / "pyodide"
+    pyodide.assemble(folder, files, **how)
+    pyodide.index(folder, [build.course_wheel(files), *build.other_wheels(files)], files.core()["pyodide-lock.json"])
+    return place
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a site while it is served."""
+    with server(folder, under="/a-course/") as serving:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{serving.server_port}/a-course/"
+        serving.shutdown()
+
+
+@contextmanager
+def fresh_browser(playwright: Playwright) -> Iterator[BrowserContext]:
+    """A new Chromium with an empty profile."""
+    with tempfile.TemporaryDirectory() as profile:
+        browser = playwright.chromium.launch_persistent_context(
+            profile, executable_path=chromium.find(), args=FLAGS, viewport={"width": 1280, "height": 1000}
+        )
+        yield browser
+        browser.close()
 
 
 def slider_steps(page, address: str, steps: int) -> list[float]:
@@ -113,36 +151,40 @@ def main() -> None:
     Handler.log_request = log
     Handler.cache_control = "max-age=600"  # as pages hosts have it
     cold, warm, steps = [], [], []
-    with server(dist, under="/a-course/") as serving, sync_playwright() as playwright:
-        threading.Thread(target=serving.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{serving.server_port}/a-course/"
-        for number in range(rounds):
-            with tempfile.TemporaryDirectory() as profile:
-                browser = playwright.chromium.launch_persistent_context(
-                    profile, executable_path=chromium.find(), args=FLAGS, viewport={"width": 1280, "height": 1000}
-                )
-                asked.clear()
-                for visits in (cold, warm):
-                    page = browser.new_page()
-                    visits.append(visit(page, address, answer))
-                    page.close()
-                    if visits is cold:
-                        sizes = transferred(asked, dist)
-                if number == rounds - 1:
-                    steps = slider_steps(browser.new_page(), address, 20)
-                browser.close()
-        serving.shutdown()
+    starts: dict[str, float] = {}
+    with sync_playwright() as playwright:
+        with served(dist) as address:
+            for number in range(rounds):
+                with fresh_browser(playwright) as browser:
+                    asked.clear()
+                    for visits in (cold, warm):
+                        page = browser.new_page()
+                        visits.append(visit(page, address, answer))
+                        page.close()
+                        if visits is cold:
+                            sizes = transferred(asked, dist)
+                    if number == rounds - 1:
+                        steps = slider_steps(browser.new_page(), address, 20)
+        for name, how in VARIANTS.items():
+            taken = []
+            with tempfile.TemporaryDirectory() as place, served(variant(Path(place), dist, **how)) as address:
+                for _ in range(min(rounds, 3)):
+                    with fresh_browser(playwright) as browser:
+                        taken.append(visit(browser.new_page(), address, answer)["first_cell_s"])
+            starts[name] = round(statistics.median(taken), 2)
 
     built = json.loads((ROOT / ".cache/site/python/sizes.json").read_text())
     figures = {"rounds": rounds, "load_before": round(load, 1)}
     for name, visits in (("cold", cold), ("warm", warm)):
         for key in visits[0]:
             figures[f"{name}_{key}"] = round(statistics.median(v[key] for v in visits), 2)
+    starts["trimmed and compiled"] = figures["cold_first_cell_s"]
     figures |= {
         "slider_ms": round(statistics.median(steps)),
         "raw_mb": round(sizes[0], 1),
         "gzip_mb": round(sizes[1], 1),
         "python_mb_after_each_build_step": {step: round(size / 1e6, 2) for step, size in built.items()},
+        "cold_first_cell_s_by_build_step": starts,
         "targets": TARGETS,
     }
     figures["missed"] = [name for name, most in TARGETS.items() if figures[name] > most]
