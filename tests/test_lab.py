@@ -143,8 +143,10 @@ def test_a_learner_answers_and_sees_the_verdict(page, lab, course):
     stub = page.locator(".jp-CodeCell", has_text="NotImplementedError").filter(has_text="absorb_query: write").first
     stub.scroll_into_view_if_needed()
     stub.locator(".cm-content").click()
+    expect(page.locator(".jp-CodeCell .cm-editor.cm-focused")).to_have_count(1)
     page.keyboard.press("Control+A")
     page.keyboard.insert_text(ANSWER)
+    expect(page.locator(".jp-CodeCell .cm-content", has_text="q_nope @ w_k.T")).to_have_count(1)
     run_all(page)
     passed = page.locator(".jp-OutputArea-output", has_text="✓ absorb_query: 9 of 9 cases")
     scroll_to(page, passed)
