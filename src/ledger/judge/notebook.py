@@ -16,14 +16,12 @@ from typing import Any
 from ledger import exercises
 from ledger.browser import IN_BROWSER, root_above
 from ledger.judge import report
-from ledger.judge.cli import course_root
 from ledger.judge.errors import StateError
 from ledger.judge.grade import calls_of, fresh_seed, grade
 from ledger.judge.guard import output_limit
 from ledger.judge.here import call_all
 from ledger.judge.launchers import launched
 from ledger.judge.observe import lay_out
-from ledger.judge.progress import Progress
 from ledger.judge.verdicts import ExerciseResult
 
 
@@ -123,6 +121,8 @@ _hints_shown: dict[str, int] = {}
 
 def course_around() -> Path | None:
     """The course's folder around the working folder, where the learner's progress is kept; None where there is none."""
+    from ledger.judge.cli import course_root
+
     try:
         return (root_above if IN_BROWSER else course_root)(Path.cwd())
     except OSError:  # the working folder is gone
@@ -131,6 +131,8 @@ def course_around() -> Path | None:
 
 def hints_seen(id: str, root: Path | None) -> int:
     """How many hints of an exercise this kernel, or the learner's progress, has shown."""
+    from ledger.judge.progress import Progress
+
     kept = 0
     if root:
         with suppress(StateError):
@@ -144,6 +146,8 @@ def hint(id: str, level: int | None = None) -> None:
 
     Hints go from the idea to a skeleton. Raises ValueError for an unknown id or level.
     """
+    from ledger.judge.progress import Progress  # only a hint needs it, and a browser starts the sooner without
+
     exercise, root = find(id), course_around()
     last = len(exercise.hints)
     if level is None:

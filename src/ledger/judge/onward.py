@@ -13,7 +13,7 @@ from ledger.judge.collect import Submission, collect, notebooks_under, real, sho
 from ledger.judge.errors import UsageError
 from ledger.judge.grade import plural
 from ledger.judge.ladder import SAVE_FIRST, answers_in, is_ahead, kept_result
-from ledger.judge.reset import way_on
+from ledger.judge.report import way_on
 from ledger.judge.session import untouched
 from ledger.judge.verdicts import ExerciseResult
 

@@ -9,12 +9,16 @@ from typing import TextIO
 
 from ledger.chapters import TITLES
 from ledger.judge.grade import explain, say_counts
-from ledger.judge.reset import way_on
 from ledger.judge.verdicts import ExerciseResult
 
 _MARKS = {"passed": "✓", "todo": "·", "missing": "?", "skipped": "-"}
 _COLOURS = {"passed": "32", "todo": "2", "skipped": "2", "missing": "33", "judge_error": "35"}
 _LABEL = 9
+
+
+def way_on(id: str) -> str:
+    """What to do where the notebook of exercise ``id`` cannot be read."""
+    return f"move that file out of practice/ (nothing in it is lost); then python judge.py reset {id} makes a new one"
 
 
 def use_colour(stream: TextIO) -> bool:

@@ -13,11 +13,6 @@ from ledger.judge.progress import back_up, write_whole
 RELOAD = "Is it open in JupyterLab? File > Reload Notebook from Disk, before it is saved there."
 
 
-def way_on(id: str) -> str:
-    """What to do where the notebook of exercise ``id`` cannot be read."""
-    return f"move that file out of practice/ (nothing in it is lost); then python judge.py reset {id} makes a new one"
-
-
 def reset(exercise: Exercise, root: Path) -> str:
     """Put the stub of ``exercise`` back into the learner's notebook below ``root``; say what was done."""
     from ledger.build import fresh_practice

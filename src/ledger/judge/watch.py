@@ -20,7 +20,7 @@ from ledger.judge.collect import Submission, find_notebooks, show_path
 from ledger.judge.errors import StateError
 from ledger.judge.grade import fresh_seed
 from ledger.judge.progress import Progress
-from ledger.judge.reset import way_on
+from ledger.judge.report import way_on
 from ledger.judge.run import Runner
 from ledger.judge.session import grade_all, untouched
 from ledger.judge.verdicts import ExerciseResult
