@@ -8,8 +8,8 @@ import pytest
 # Its assertions say as much as those of a test.
 pytest.register_assert_rewrite("kernel_cases")
 
-#: The files that take longest, so that none of them comes last; where two processes share the tests, the first builds
-#: the site while the second runs lessons.
+#: The files that take longest, so that none of them comes last; one process builds the site while others run notebooks
+#: and the gate.
 FIRST = ("test_book.py", "test_lessons.py", "test_gate.py", "test_lite.py", "test_lab.py", "test_persistence.py")
 
 

@@ -158,7 +158,6 @@ def main() -> None:
     figures = {"seed": options.seed, "runs": options.runs, "judge": course_digest(), "answers": dict(kinds)}
     figures |= {
         "graded": options.runs * len(answers),
-        "other_verdicts": 0,
         "wrong_with_other_points_or_first_case": sorted(changed),
         "seconds": round(time.monotonic() - start, 1),
     }

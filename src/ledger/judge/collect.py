@@ -198,7 +198,7 @@ def collect(exercise: Exercise, notebooks: list[Notebook], unreadable: list[Unre
 def found_by_name(notebook: Notebook, answer: NotebookCell) -> str:
     """The remark on an answer that bears no id: it is a cell of the learner's own, or an editor took away all ids, and
     then the remark is the same for every answer of the notebook."""
-    made_by_course = re.sub(_COPY, "", notebook.path.stem) in (name for c in CHAPTERS for name in c.practice)
+    made_by_course = original(notebook.path.stem) in (name for c in CHAPTERS for name in c.practice)
     if made_by_course and not any(cell.graded for cell in notebook.cells):
         return f"the cells of {notebook.name} have lost their ids: answers were found by their functions' names"
     return f"cell {answer.number} was found by its function's name: it is not the cell made for the answer"
