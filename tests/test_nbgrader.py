@@ -238,7 +238,7 @@ def test_a_cell_that_waits_for_a_person_and_a_name_with_quotes_cost_no_score(tmp
     """nbgrader writes its table without quotes; only a check without a score is one that was refused."""
     from nbgrader.api import Gradebook
 
-    from ledger.judge.autograde import Scores
+    from ledger.judge.autograde import Scores, forget_scores
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)  # nbgrader calls alembic
@@ -253,6 +253,9 @@ def test_a_cell_that_waits_for_a_person_and_a_name_with_quotes_cost_no_score(tmp
             gradebook.find_grade("q_check", "keys", "a", student).auto_score = score
         gradebook.db.commit()
         Scores().export(gradebook)
+        forget_scores(gradebook, {"notebook": "keys", "assignment": "a", "student": "t"})
+        assert gradebook.find_grade("q_check", "keys", "a", "t").auto_score is None, "graded again, from nothing"
+        assert gradebook.find_grade("q_check", "keys", "a", "u").auto_score == 3
     lines = [line.split(",") for line in (tmp_path / "grades.csv").read_text().splitlines()]
     assert {line[3]: line[-2] for line in lines[1:]} == {"s": "", "t": "4.0", "u": "3.0"}
 

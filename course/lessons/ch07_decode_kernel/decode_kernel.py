@@ -452,8 +452,8 @@ pictures.page_pool(tables, lengths=[10, 3, 8], num_pages=8, page=4)
 # A kernel has no arrays. It has a pointer to the first element, and **strides**: how many elements it is to the next
 # page, to the next slot. An index becomes an offset:
 #
-# $$\text{offset} = \text{page}\cdot\text{stride}_\text{page} + \text{slot}\cdot\text{stride}_\text{slot}
-# + \text{feature}$$
+# $$\text{offset} = \text{page}\cdot\text{stride}_\text{page} + \text{slot}\cdot\text{stride}_\text{slot} +
+# \text{feature}$$
 
 # %%
 page, width = 4, 3
