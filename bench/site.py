@@ -3,15 +3,13 @@
 It measures the site that ``make site OFFLINE=1`` left in ``dist/``. A cold round has a new Chromium with an empty
 profile; the warm one follows in the same profile. Times run from the navigation to a practice notebook. Transferred is
 what the server was asked for in a cold round, compressed with gzip as a pages host does; archives and pictures go as
-they are. Sites whose Python is as it was fetched, or trimmed and not compiled, show what each step of the build is
-worth.
+they are. Sites that are built without the later steps show what each step is worth.
 """
 
 import argparse
 import gzip
 import json
 import os
-import shutil
 import statistics
 import sys
 import tempfile
@@ -36,8 +34,14 @@ from ledger.build import fresh_solutions  # noqa: E402
 NOTEBOOK, LESSON = "practice/ch01_keys/keys.ipynb", "notebooks/ch01_keys/keys.ipynb"
 EXERCISE = "up_project_keys"
 TARGETS = {"cold_first_cell_s": 7, "cold_first_graded_s": 9, "warm_first_cell_s": 5, "gzip_mb": 30, "slider_ms": 300}
-#: The Python of a site without the later steps of the build.
-VARIANTS = {"as fetched": {"trimmed": False, "precompiled": False}, "trimmed": {"precompiled": False}}
+#: The steps of the build that a site is left without, by the name of the last one that it has.
+STEPS = {
+    "as fetched": ("trimmed", "precompiled", "early", "mended"),
+    "trimmed": ("precompiled", "early", "mended"),
+    "compiled to bytecode": ("early", "mended"),
+    "the drive asked last for modules": ("mended",),
+}
+LAST_STEP = "the notebook opened at once"
 COMPRESSED = (".whl", ".zip", ".woff", ".woff2", ".png", ".gz", ".ico")
 FLAGS = ["--no-sandbox", "--no-first-run", "--disable-quic", "--disable-background-networking", "--disable-sync"]
 
@@ -70,13 +74,19 @@ def visit(page, address: str, answer: str) -> dict[str, float]:
     return {"page_s": ready, "first_cell_s": first, "first_graded_s": time.perf_counter() - start}
 
 
-def variant(place: Path, dist: Path, **how: bool) -> Path:
-    """The course in a browser as ``dist`` has it, but for its Python, which is made anew: see ``pyodide.assemble``."""
-    shutil.copytree(dist / "lite", place / "lite")
-    files = pyodide.Files(build.CACHE / "files")
-    folder = place / "lite" / "static" / "pyodide"
-    pyodide.assemble(folder, files, **how)
-    pyodide.index(folder, [build.course_wheel(files), *build.other_wheels(files)], files.core()["pyodide-lock.json"])
+def variant(place: Path, without: tuple[str, ...]) -> Path:
+    """JupyterLite in ``place``, built offline without some steps."""
+    files, python = pyodide.Files(build.CACHE / "files"), place / "python"
+    pyodide.assemble(python, files, **{step: step not in without for step in ("trimmed", "precompiled")})
+    others = build.other_wheels(files)
+    if "early" in without:
+        others = [*(wheel for wheel in others if not wheel.name.startswith("piplite-")), build.kernel_wheels()[0]]
+    core = files.core()["pyodide-lock.json"]
+    build.lay_out(place, build.contents(), [build.course_wheel(files), *others], python, core)
+    build.jupyter_lite(place)
+    if "mended" not in without:
+        build.mend(place / "site")
+    (place / "site").rename(place / "lite")
     return place
 
 
@@ -165,9 +175,9 @@ def main() -> None:
                             sizes = transferred(asked, dist)
                     if number == rounds - 1:
                         steps = slider_steps(browser.new_page(), address, 20)
-        for name, how in VARIANTS.items():
+        for name, without in STEPS.items():
             taken = []
-            with tempfile.TemporaryDirectory() as place, served(variant(Path(place), dist, **how)) as address:
+            with tempfile.TemporaryDirectory() as place, served(variant(Path(place), without)) as address:
                 for _ in range(min(rounds, 3)):
                     with fresh_browser(playwright) as browser:
                         taken.append(visit(browser.new_page(), address, answer)["first_cell_s"])
@@ -178,7 +188,7 @@ def main() -> None:
     for name, visits in (("cold", cold), ("warm", warm)):
         for key in visits[0]:
             figures[f"{name}_{key}"] = round(statistics.median(v[key] for v in visits), 2)
-    starts["trimmed and compiled"] = figures["cold_first_cell_s"]
+    starts[LAST_STEP] = figures["cold_first_cell_s"]
     figures |= {
         "slider_ms": round(statistics.median(steps)),
         "raw_mb": round(sizes[0], 1),

@@ -42,30 +42,29 @@ def build_lite(out: Path, offline: bool) -> None:
     wheels = [course_wheel(files), *other_wheels(files)]
     python = offline_python(files) if offline else None
     notebooks = contents()
-    config = {path.name: path.read_text() for path in sorted((HERE / "lite").glob("*.json"))}
     made_from = [Path(__file__), version("jupyterlite-core"), *(path / "package.json" for path in EXTENSIONS)]
-    made_from += [*notebooks.items(), *config.items(), *wheels, python or ""]
+    made_from += [*notebooks.items(), *sorted((HERE / "lite").glob("*.json")), *wheels, python or ""]
     work = CACHE / ("lite-offline" if offline else "lite-online")
     with step("JupyterLite", work, made_from) as stale:
         if stale:
-            lay_out(work, notebooks, config, wheels, python, core)
+            lay_out(work, notebooks, wheels, python, core)
             jupyter_lite(work)
+            mend(work / "site")
     replace(work / "site", out)
 
 
-def lay_out(
-    work: Path, notebooks: dict[str, str], config: dict[str, str], wheels: list[Path], python: Path | None, core: Path
-) -> None:
+def lay_out(work: Path, notebooks: dict[str, str], wheels: list[Path], python: Path | None, core: Path) -> None:
     """Write what ``jupyter lite build`` reads into ``work``.
 
     Packages that are loaded by name need no installer when a kernel starts. Online, only Pyodide's own have names.
     """
+    config = {path.stem: path.read_text() for path in (HERE / "lite").glob("*.json")}
     for path, text in notebooks.items():
         write(work / "content" / path, text)
     for path in wheels:
         (work / "wheels").mkdir(exist_ok=True)
         shutil.copy(path, work / "wheels")
-    settings = json.loads(config["jupyter-lite.json"])
+    settings = json.loads(config["jupyter-lite"])
     kernel = settings["jupyter-config-data"]["litePluginSettings"]["@jupyterlite/pyodide-kernel-extension:kernel"]
     preload = kernel["loadPyodideOptions"]["packages"]
     if python:
@@ -74,8 +73,8 @@ def lay_out(
     else:
         preload += [f"{WORKER}/pypi/{path.name}" for path in wheels]
     write(work / "jupyter-lite.json", json.dumps(settings, indent=2))
-    write(work / "overrides.json", config["overrides.json"])
-    builder = json.loads(config["jupyter_lite_config.json"])
+    write(work / "overrides.json", config["overrides"])
+    builder = json.loads(config["jupyter_lite_config"])
     builder["LiteBuildConfig"] |= {"ignore_sys_prefix": True, "federated_extensions": list(map(str, EXTENSIONS))}
     write(work / "jupyter_lite_config.json", json.dumps(builder, indent=2))
 
@@ -86,32 +85,43 @@ def jupyter_lite(work: Path) -> None:
     done = subprocess.run(command, cwd=work, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"jupyter lite build failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-    tell_notebooks_apart(work / "site")
     for unwanted in ("content", "wheels", "static", ".cache"):
         shutil.rmtree(work / unwanted, ignore_errors=True)
 
 
-#: JupyterLite takes a notebook for one that is open where their file names agree; the folders must agree as well.
-SAME_SESSION = re.compile(r"\{path:(\w+),name:(\w+)\}=(\w+),(\w+)=this\._sessions\.find\((\w+)=>\5\.name===\2\)")
+#: What is mended in JupyterLite's code: what it does as it comes, where, and what stands there instead.
+MENDED = [
+    (
+        "a notebook is taken for one that is open by its file name alone, whatever its folder",
+        re.compile(r"\{path:(\w+),name:(\w+)\}=(\w+),(\w+)=this\._sessions\.find\((\w+)=>\5\.name===\2\)"),
+        r"{path:\1,name:\2}=\3,\4=this._sessions.find(\5=>\5.path===\1)",
+    ),
+    (
+        "what opens a notebook waits until the page's layout is saved, half a second after its last change",
+        re.compile(r"(\.stop\);return (\w+)\.then\(\(\)=>\{\w+\.navigate\(\w+\)\}\),\2\})await (\w+\.invoke\(\)\})"),
+        r"\1\3",
+    ),
+    (
+        "a notebook opens without a wait for the layout of the last visit, whose notebook would then come before it",
+        re.compile(
+            r"(\w+)\.started(\.then\(async\(\)=>\{var \w+;let \w+=\w+\.PageConfig\.getOption\(.notebookPage.\))"
+        ),
+        r"\1.restored\2",
+    ),
+]
 
 
-def tell_notebooks_apart(site: Path) -> None:
-    """Let a lesson and a practice notebook of the same file name have a kernel each.
-
-    A SystemExit says so where this version of JupyterLite has not the code that is mended here.
-    """
-    mended = 0
-    for path in (site / "build").rglob("*.js"):
-        text, found = SAME_SESSION.subn(
-            r"{path:\1,name:\2}=\3,\4=this._sessions.find(\5=>\5.path===\1)", path.read_text()
-        )
-        if found:
-            path.write_text(text)
-            mended += found
-    if mended != 1:
-        raise SystemExit(
-            f"JupyterLite's lookup of a session was found in {mended} places, not in one: see SAME_SESSION"
-        )
+def mend(site: Path) -> None:
+    """Put what ``MENDED`` has into the code of JupyterLite; a SystemExit where this version of it has other code."""
+    texts = {path: path.read_text() for path in (site / "build").rglob("*.js")}
+    for what, code, better in MENDED:
+        found = [path for path, text in texts.items() for _ in code.finditer(text)]
+        if len(found) != 1:
+            raise SystemExit(
+                f"JupyterLite has not one place but {len(found)} where {what}: see MENDED in site/build.py"
+            )
+        texts[found[0]] = code.sub(better, texts[found[0]])
+        found[0].write_text(texts[found[0]])
 
 
 def contents() -> dict[str, str]:
@@ -132,10 +142,12 @@ def other_wheels(files: Files) -> list[Path]:
     wheels = [path for name, path in files.wheels(compiled=False).items() if name.startswith(pyodide.APART)]
     wheels += kernel_wheels()
     work = CACHE / "others"
-    with step("the kernel's wheels", work, [*TOOLS, *wheels]) as stale:
+    early = HERE / "lite" / "early.py"
+    with step("the kernel's wheels", work, [*TOOLS, early, *wheels]) as stale:
         if stale:
             for path in wheels:
                 pyodide.trim(Path(shutil.copy(path, work)))
+            pyodide.put_first(next(work.glob("piplite-*.whl")), "piplite/__init__.py", early.read_bytes())
             pyodide.precompile(files.folder, work)
     return sorted(work.glob("*.whl"))
 
@@ -173,7 +185,7 @@ def number_build(wheel: Path) -> None:
 def offline_python(files: Files) -> Path:
     """The folder with Pyodide, and what the offline site needs of its packages, trimmed and compiled."""
     work = CACHE / "python"
-    with step("the browser's Python", work, [*TOOLS, HERE / "lite" / "jedi.py"]) as stale:
+    with step("the browser's Python", work, [*TOOLS, *sorted((HERE / "lite").glob("*.py"))]) as stale:
         if stale:
             sizes = pyodide.assemble(work / "pyodide", files)
             (work / "sizes.json").write_text(json.dumps(sizes, indent=1))

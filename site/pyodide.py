@@ -32,7 +32,10 @@ BROWSER = ("--python-version=3.14", "--implementation=cp", "--abi=cp314", "--pla
 #: Wheels that Pyodide's own index lacks: they lie beside the course's, online too.
 APART = ("comm-", "ipywidgets-")
 #: Required by a package, but of no use in a browser's kernel: no terminal, no notebook 6, no PDF files.
-NOT_NEEDED = ("widgetsnbextension", "jupyterlab-widgets", "pexpect", "ptyprocess", "fonttools", "parso")
+NOT_NEEDED = (
+    *("widgetsnbextension", "jupyterlab-widgets", "pexpect", "ptyprocess", "prompt-toolkit"),
+    *("fonttools", "parso"),
+)
 
 #: Files that nothing here imports or reads, by wheel; "*" is every wheel.
 UNUSED = {
@@ -55,6 +58,7 @@ UNUSED = {
     ),
     "pillow": ("PIL/_imagingft*", "PIL/_webp*", "PIL/_imagingcms*", "PIL/_avif*"),
     "pygments": ("pygments/lexers/*",),
+    "ipython": ("IPython/sphinxext/*",),
     "ipywidgets": ("*.png",),
 }  # fmt: skip
 #: What the patterns above must leave: the lexers that IPython imports, with those that they import.
@@ -157,6 +161,11 @@ def rewrite(path: Path, keep) -> None:
     part.replace(path)
 
 
+def put_first(wheel: Path, module: str, lines: bytes) -> None:
+    """Put ``lines`` before those of a module in a wheel."""
+    rewrite(wheel, lambda file, data: lines + b"\n" + data if file == module else data)
+
+
 def trim(wheel: Path) -> None:
     """Take out of a wheel what ``UNUSED`` names."""
     name = parse_wheel_filename(wheel.name)[0]
@@ -195,6 +204,19 @@ def jedi(folder: Path) -> Path:
         }.items():
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), text, zipfile.ZIP_DEFLATED)
     return wheel
+
+
+def without_terminal(ipython: Path) -> None:
+    """Put ``lite/embed.py`` in the place of IPython's terminal, which alone wants prompt_toolkit."""
+    embed = "IPython/terminal/embed.py"
+    stays = (embed, "IPython/terminal/__init__.py", "IPython/terminal/pt_inputhooks/*")
+
+    def keep(file: str, data: bytes) -> bytes | None:
+        if file == embed:
+            return (HERE / "lite" / "embed.py").read_bytes()
+        return data if not file.startswith("IPython/terminal/") or _any(file, stays) else None
+
+    rewrite(ipython, keep)
 
 
 def precompile(pyodide: Path, folder: Path, keep_source: bool = False) -> None:
@@ -276,6 +298,7 @@ def assemble(folder: Path, files: Files, precompiled: bool = True, trimmed: bool
     for path in [*(core[name] for name in CORE), *wheels]:
         shutil.copy(path, folder)
     jedi(folder)
+    without_terminal(next(folder.glob("ipython-*.whl")))
     sizes = {"fetched": _size(folder)}
     if trimmed:
         for wheel in folder.glob("*.whl"):

@@ -204,7 +204,7 @@ def test_a_newer_version_is_said_in_one_line_and_brought_over(course, wheel, cap
     assert "keys.ipynb was saved from another version" in told
     assert "update()" in told
     assert len(told.splitlines()) == 1
-    ((found, fresh),) = versions.stale(path.parent, versions.fresh_books())
+    ((found, fresh),) = versions.stale(path.parent)
     assert (found, fresh) == (path, newer)
     said = " ".join(versions.bring_over(path, fresh, write))
     assert "absorb_query" in said
@@ -214,7 +214,7 @@ def test_a_newer_version_is_said_in_one_line_and_brought_over(course, wheel, cap
     assert "mine = 1" in ["".join(cell["source"]) for cell in made["cells"]]
     aside = path.with_name(f"keys.old-{old['metadata']['ledger']['cells']}.ipynb")
     assert json.loads(aside.read_text()) == old
-    assert versions.stale(path.parent, versions.fresh_books()) == []
+    assert versions.stale(path.parent) == []
     assert "also answered" not in ladder_of(course, "absorb_query"), "the old notebook is not graded"
 
 

@@ -69,6 +69,16 @@ def test_what_the_online_site_loads_is_its_own_or_from_the_pinned_cdn(root, onli
     assert abroad == {f"https://cdn.jsdelivr.net/pyodide/v{version}/full/pyodide.mjs"}
 
 
+def test_a_jupyterlite_with_other_code_is_not_mended(root, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(root / "site")
+    import build
+
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "core.js").write_text("let later = 1;")
+    with pytest.raises(SystemExit, match="not one place but 0 where a notebook is taken for one that is open"):
+        build.mend(tmp_path)
+
+
 @pytest.mark.parametrize(("offline", "flag"), [("", False), ("0", False), ("no", False), ("1", True)])
 def test_make_site_takes_no_for_no(root, offline, flag):
     command = ["make", "--dry-run", "--always-make", "site", f"OFFLINE={offline}"]

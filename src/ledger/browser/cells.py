@@ -1,5 +1,6 @@
 """Budgets of whole cells: in a browser nothing else can end a loop that never ends, or a flood of output."""
 
+import os
 import sys
 from typing import Any
 
@@ -47,6 +48,14 @@ def ended(error: BaseException | None = None) -> Any:
     return result
 
 
+def look_again() -> None:
+    """Let an import find a module that was put beside the notebook since the last one: the folder's time in the
+    browser's drive does not tell."""
+    finder = sys.path_importer_cache.get(os.getcwd())
+    if finder is not None:
+        finder.invalidate_caches()
+
+
 def install(shell: Any) -> None:
     """Run every further cell of ``shell`` within the budgets; one that needs a computer shows what it gave there,
     or what it is for."""
@@ -59,6 +68,7 @@ def install(shell: Any) -> None:
         if (record := recorded.find(source)) is not None:
             recorded.show(record)
             return ended()
+        look_again()
         here, says = apart.split(source)
         if says:
             print(says, flush=True)

@@ -32,25 +32,26 @@ def made_from(book: Any) -> tuple[str | None, str | None]:
     return ledger.get("made_from"), ledger.get("cells")
 
 
-def stale(folder: Path, fresh: dict[str, dict[str, Any]]) -> list[tuple[Path, dict[str, Any]]]:
+def stale(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     """The course's notebooks in ``folder`` that are not of this version, each with the fresh one."""
-    masters = {master: (digest, book) for book in fresh.values() for master, digest in [made_from(book)]}
-    found = []
-    for path in sorted(folder.glob("*.ipynb")) if masters else []:
+    shipped = [file.read_text(encoding="utf-8") for file in _FRESH.glob("*.ipynb.json")]
+    old = []
+    for path in sorted(folder.glob("*.ipynb")) if shipped else []:
         if is_copy(path) or is_set_aside(path):
             continue
         try:
             master, digest = made_from(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, AttributeError):
             continue
-        if digest and master in masters and masters[master][0] != digest:
-            found.append((path, masters[master][1]))
-    return found
+        if isinstance(digest, str) and not any(digest in text for text in shipped):
+            old.append((path, master))
+    fresh = {made_from(book)[0]: book for book in fresh_books().values()} if old else {}
+    return [(path, fresh[master]) for path, master in old if master in fresh]
 
 
 def notice(folder: Path) -> None:
     """Say in one line that a saved notebook here is of another version of the course."""
-    for path, _ in stale(folder, fresh_books()):
+    for path, _ in stale(folder):
         print(
             f"{path.name} was saved from another version of the course than this site has now. "
             "To bring your answers into the new one: from ledger import update; update()"
@@ -65,7 +66,7 @@ def update() -> None:
 
     folder = Path.cwd()
     root = root_above(folder) or folder
-    found = stale(folder, fresh_books())
+    found = stale(folder)
     if not found:
         print("The notebooks of this folder are of this version of the course.")
         return
