@@ -40,6 +40,7 @@ GOLDEN = {
     "two_answers": SOLVED,
     "no_metadata": SOLVED,
     "no_answer": ("passed", "missing", "passed", "passed"),
+    "calls_a_stub": ("todo", "error", "passed", "passed"),
     "renamed": SOLVED,
     "byte_order_mark": SOLVED,
     "carriage_returns": SOLVED,
@@ -155,6 +156,13 @@ def reordered(cells: list) -> None:
     cells[:] = [first, *(cell for cell in reversed(cells) if cell is not first)]
 
 
+def calls_a_stub(cells: list) -> None:
+    """An answer that is left as it was handed out, and one that calls it."""
+    stub = 'raise NotImplementedError("up_project_keys: write your answer here")'
+    cell_of(cells, "up_project_keys")["source"] = f"def up_project_keys(latents, w_k):\n    {stub}\n"
+    cell_of(cells, "absorb_query")["source"] = f"{HEAD}    return up_project_keys(q_nope, w_k.T)\n"
+
+
 def no_metadata(cells: list) -> None:
     for number, cell in enumerate(cells):
         cell["metadata"], cell["id"] = {}, f"c{number}"
@@ -196,6 +204,7 @@ CELLS = {
     "two_answers": again("absorb_query", STUB),
     "no_metadata": no_metadata,
     "no_answer": drop("absorb_query"),
+    "calls_a_stub": calls_a_stub,
     "old_outputs": old_outputs,
     "nul_bytes": answer("ANSWER\n\0"),
 }

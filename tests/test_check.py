@@ -10,10 +10,11 @@ from ledger import case, check, exercises, hint
 from ledger.exercises import Case, Exercise, Mistake, Raises
 from ledger.judge import notebook
 from ledger.judge.cli import main
+from ledger.judge.collect import Submission
 from ledger.judge.gate import submission_of
-from ledger.judge.grade import calls_of, grade
+from ledger.judge.grade import calls_of, explain, grade
 from ledger.judge.notebook import CheckFailed, run_here
-from ledger.judge.outcome import Outcome
+from ledger.judge.outcome import Cell, Outcome
 from ledger.judge.progress import Progress
 from ledger.judge.run import Runner
 from ledger.judge.session import grade_one
@@ -65,6 +66,55 @@ def test_the_stub_is_todo():
 
     with pytest.raises(CheckFailed, match="not written yet"):
         check("absorb_query", stub)
+
+
+#: A cell with a stub, and answers that meet it or raise its error themselves: the verdicts of the nine cases, what the
+#: first that does not pass says, and the hint that comes next.
+STUB = 'def up_project_keys(latents, w_k):\n    raise NotImplementedError("up_project_keys: write your answer here")\n'
+CALLS = "it calls up_project_keys, which is not written yet: begin there"
+UNFINISHED = {
+    "calls a stub": ("return up_project_keys(q_nope, w_k.T)", ["error"] * 9, CALLS, 'hint("up_project_keys")'),
+    "calls a stub in one case": (
+        "return up_project_keys(q_nope, w_k.T) if len(q_nope) == 7 else q_nope @ w_k.T",
+        ["passed"] * 2 + ["error"] + ["passed"] * 6,
+        CALLS,
+        'hint("up_project_keys")',
+    ),
+    "leaves out the first": (
+        "if len(q_nope) == 3:\n        raise NotImplementedError\n    return q_nope @ w_k.T",
+        ["error"] + ["passed"] * 8,
+        "NotImplementedError was raised in this case only: which inputs does your function still leave out?",
+        'hint("absorb_query")',
+    ),
+    "leaves out two": (
+        "if len(q_nope) == 1:\n        raise NotImplementedError('rows')\n    return q_nope @ w_k.T",
+        ["passed", "error", "passed", "error"] + ["passed"] * 5,
+        "NotImplementedError was raised in 2 cases: which inputs does your function still leave out?",
+        'hint("absorb_query")',
+    ),
+    "begun": (
+        "raise NotImplementedError('absorb_query: later')",
+        ["todo"] * 9,
+        "not written yet: the line that raises NotImplementedError is still there",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNFINISHED)
+def test_an_answer_that_meets_a_stub(name, runner):
+    """The same here and apart, whichever case it is."""
+    body, verdicts, says, next_step = UNFINISHED[name]
+    exercise, source = exercises.get("absorb_query"), f"def absorb_query(q_nope, w_k):\n    {body}\n"
+    space = {}
+    exec(STUB + source, space)
+    here = run_here(exercise, space["absorb_query"], 11)
+    apart = grade_one(Submission(exercise, (Cell("above", STUB), Cell("answer", source))), runner, 11)
+    for result in (here, apart):
+        assert [case.verdict for case in result.cases] == verdicts
+        assert result.message == says
+        assert result.points == pytest.approx(2 * verdicts.count("passed") / 9, abs=1e-3)
+        assert dict(explain(result, in_notebook=True)).get("next") == next_step
 
 
 def test_changed_and_shared_inputs_are_wrong():
@@ -219,7 +269,7 @@ def made(**parts):
     ("reply", "verdict", "message"),
     [
         (ValueError("not thirteen"), "passed", ""),
-        (ValueError("no"), "wrong", "the ValueError does not name thirteen"),
+        (ValueError("no"), "wrong", "the ValueError does not name thirteen: its message must hold this word"),
         (KeyError("thirteen"), "wrong", "it raised KeyError; these inputs want a ValueError"),
         (26.0, "wrong", "it returned a value; these inputs want a ValueError"),
     ],

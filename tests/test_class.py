@@ -74,6 +74,7 @@ def test_what_made_them_stumble_is_named(graded):
     kept = rows(graded)
     assert kept["twice_the_value", "absorb_query"][3] == "constant factor"
     assert kept["syntax", "absorb_query"][3] == "SyntaxError"
+    assert kept["calls_a_stub", "absorb_query"][3] == "calls up_project_keys"
     assert kept["loop", "absorb_query"][3] == "timeout"
     assert kept["solved", "absorb_query"][3] == ""
     broken = ("not_json", "empty_file", "latin_1", "cut_off")

@@ -613,12 +613,34 @@ def test_a_strange_dtype_is_wrong_and_prints_no_warning(course, dtype, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_case_that_is_left_out_is_an_error_and_not_todo(course):
-    source = "def absorb_query(q, w):\n    if len(q) == 1:\n        raise NotImplementedError\n    return q @ w.T\n"
-    answer(course, "absorb_query", source)
-    exercise = graded(course, "absorb_query", status=1)["exercises"][0]
-    assert exercise["verdict"] == "error"
-    assert "in this case only" in exercise["message"]
+def test_an_answer_that_calls_one_that_does_not_pass_says_so(course, capsys):
+    """A stub; then a wrong answer: in one run, or by what was kept of it, as long as it is the one that was run."""
+
+    def shown(*argv):
+        assert main([*argv], course) == 1
+        return capsys.readouterr().out
+
+    answer(course, "absorb_query", "def absorb_query(q_nope, w_k):\n    return up_project_keys(q_nope, w_k.T)\n")
+    out = shown("absorb_query")
+    for text in ("absorb_query: error, 0 of 9", "it calls up_project_keys, which is not written yet: begin there"):
+        assert text in out
+    assert "judge.py hint up_project_keys" in out
+    assert "Go on with up_project_keys" in out
+    assert "Written already?" not in out
+    says = "up_project_keys, which does not pass: begin there"
+    wrong = "def up_project_keys(latents, w_k):\n    return 3 * latents @ w_k\n"
+    answer(course, "up_project_keys", wrong)
+    assert says not in shown("absorb_query"), "nothing is known yet"
+    assert says in shown("up_project_keys", "absorb_query", "-v")
+    assert says in shown("absorb_query"), "by the verdict kept"
+    answer(course, "up_project_keys", wrong.replace("3", "4"))
+    assert says not in shown("absorb_query"), "another answer, not run yet"
+    answer(course, "up_project_keys", wrong.replace("3 * ", ""))
+    assert main(["up_project_keys", "absorb_query"], course) == 0
+    own = "def absorb_query(q_nope, w_k):\n    up_project_keys = len\n    return up_project_keys(w_k) * q_nope\n"
+    answer(course, "up_project_keys", wrong)
+    answer(course, "absorb_query", own)
+    assert says not in shown("up_project_keys", "absorb_query", "-v"), "a name of its own"
 
 
 @pytest.mark.parametrize(

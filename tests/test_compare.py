@@ -95,9 +95,38 @@ def test_a_float_may_be_any_real_number():
 
 def test_tuples_and_lists_part_by_part():
     assert difference([1, 2.0], (1, 2.0)) is None
-    assert "3 parts; wanted 2" in said((1, 2, 3), (1, 2))
+    assert said((WANT, 2), (WANT, 1, 0)) == "the result has 2 parts; wanted 3"
+    assert said([WANT], (1, 2)) == "the result has 1 part; wanted 2"
     assert "result[1] is 3; wanted 2" in said((1, 3), (1, 2))
     assert "result[0] has shape" in said((WANT.T, 1), (WANT, 1))
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "text"),
+    [
+        ((5, 2), [5], "is [5, 2]; wanted [5]"),
+        ([np.int64(5000)], [], "is [5000]; wanted []"),
+        ([0.1 + 0.2, "a", None, True], (1,), "is [0.3, 'a', None, True]; wanted [1]"),
+        ([], list(range(8)), "is []; wanted [0, 1, 2, 3, 4, 5, 6, 7]"),
+        ([], list(range(9)), "has 0 parts; wanted 9"),
+        (["a" * 60], [], "has 1 part; wanted 0"),
+        ([10**70], [1, 2], "is [a number of about 71 digits]; wanted [1, 2]"),
+        ([[1]], [1, 2], "has 1 part; wanted 2"),
+    ],
+)
+def test_short_lists_of_other_lengths_are_shown_whole(got, want, text):
+    assert difference((got, 0), (want, 0), names=("accepted", "token")).message == f"accepted {text}"
+
+
+def test_a_dtype_that_the_statement_fixes_is_not_said_to_follow_the_inputs():
+    """The first part is fixed, the second follows the inputs."""
+    wide, narrow = WANT, WANT.astype(np.float32)
+    names = {"names": ("scales", "means"), "fixed": ("scales",)}
+    first = difference((wide, narrow), (narrow, narrow), **names)
+    assert first.message == "scales has dtype float64; wanted float32"
+    assert first.rows[-1] == ("dtype", "scales: float64; wanted float32")
+    second = difference((narrow, wide), (narrow, narrow), **names)
+    assert "means has dtype float64; wanted float32, the dtype of the floating inputs" in second.message
 
 
 def test_mappings_by_key():
@@ -117,7 +146,7 @@ def test_many_keys_are_cut_short():
 
 @pytest.mark.parametrize("want", ["absorb", True, None, {"a": 1}], ids=["text", "bool", "none", "mapping"])
 def test_a_number_with_more_digits_than_python_writes_is_wrong_within_any_value(want):
-    assert "a tuple of 1 parts" in said((1 << 100_000,), want)
+    assert "a tuple of 1 part;" in said((1 << 100_000,), want)
     assert "wanted" in said({(1 << 100_000,): 1}, want)
 
 

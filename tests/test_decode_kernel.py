@@ -144,7 +144,7 @@ def test_no_case_of_the_pages_gives_nan_and_every_one_hides_some():
     for case in exercise.cases:
         inputs = exercise.inputs(case, 2)
         assert np.isfinite(exercise.oracle(*inputs.values())).all(), case.name
-        assert "toy" in case.name or np.isnan(inputs["pages"]).any(), case.name
+        assert any(word in case.name for word in ("toy", "no width")) or np.isnan(inputs["pages"]).any(), case.name
 
 
 def test_entries_behind_the_need_point_nowhere():
@@ -198,7 +198,7 @@ def test_the_cases_of_the_bound_lie_on_both_sides_of_the_ridge():
     sides = set()
     for case in exercise.cases:
         given = exercise.inputs(case, 6)
-        if given["bytes"]:
+        if given["bytes"] and not case.raises:
             at = given["flops"] / given["bytes"] / given["machine"].ridge(given["dtype"])
             sides.add(np.sign(round(at - 1, 9)))
     assert sides == {-1, 0, 1}

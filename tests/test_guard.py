@@ -8,7 +8,7 @@ import pytest
 from ledger import check
 from ledger.judge import guard
 from ledger.judge.guard import Limit, OutOfTime, Spent, TooMuchOutput, output_limit
-from ledger.judge.here import Here, call_all
+from ledger.judge.here import Here
 from ledger.judge.notebook import CheckFailed, run_here
 from ledger.judge.outcome import Call, Cell, Job
 from ledger.judge.run import Runner
@@ -177,6 +177,7 @@ def test_here_gives_the_outcomes_of_the_jail():
         "no function": "g = 1\n",
         "does not parse": "def f(a:\n",
         "a stub": "def f(a):\n    raise NotImplementedError('f')\n",
+        "leaves out the first": "def f(a):\n    if a == 1:\n        raise NotImplementedError('f')\n    return a\n",
         "uses the notebook's helpers": "from ledger import case, check, hint\ncheck('f', 1)\ndef f(a):\n    return 2\n",
     }
     with Runner() as runner:
@@ -189,15 +190,3 @@ def test_here_gives_the_outcomes_of_the_jail():
     from ledger import hint
 
     assert hint.__module__ == "ledger.judge.notebook"
-
-
-def test_a_stub_is_called_once():
-    calls = []
-
-    def stub(a):
-        calls.append(a)
-        raise NotImplementedError
-
-    outcomes = call_all(stub, [Call({"a": 1}), Call({"a": 2})])
-    assert [outcome.error for outcome in outcomes] == ["NotImplementedError"] * 2
-    assert calls == [1]

@@ -29,10 +29,10 @@ def runs(monkeypatch):
     ran = []
     real = commands.grade_all
 
-    def recorded(submissions, runner, seed):
+    def recorded(submissions, runner, seed, entries):
         submissions = list(submissions)
         ran.append([submission.exercise.id for submission in submissions])
-        return real(submissions, runner, seed)
+        return real(submissions, runner, seed, entries)
 
     monkeypatch.setattr(commands, "grade_all", recorded)
     return ran
@@ -320,6 +320,10 @@ def test_a_hint_is_for_the_answer_that_failed_until_it_passes(course, watcher): 
     watch.look()
     watch.press("h")
     assert "up_project_keys, hint 1 of 3" in news(out)
+    answer(course, "key_path_macs", "def key_path_macs(*sizes):\n    return scores_absorbed(1, 2, 3)\n")
+    watch.look()
+    watch.press("h")
+    assert "scores_absorbed, hint 1 of 3" in news(out), "a stub that the answer calls"
 
 
 def test_a_hint_when_all_is_solved(course, watcher, monkeypatch):  # noqa: F811

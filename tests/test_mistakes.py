@@ -300,6 +300,34 @@ def test_a_first_draft_is_told_its_mistake(id, draft, name, seed):
     assert "has dtype float64; wanted float32" in others[0], "the case without a token, or without a cache"
 
 
+def test_a_dtype_that_the_statement_fixes_is_told_without_the_rule_for_others():
+    """Whatever the case's inputs are: scales are float32, of float64 keys as well."""
+    exercise = REGISTRY["quantize_index_keys"]
+
+    def scales_in_float64(k):
+        codes, scales = exercise.oracle(k)
+        return codes, scales.astype(np.float64)
+
+    result = run_here(exercise, scales_in_float64, 1)
+    wrong = [case for case in result.cases if case.verdict == "wrong"]
+    assert {case.message for case in wrong} == {
+        "another dtype: the values are right: scales has dtype float64; wanted float32"
+    }
+    assert {dict(case.rows)["dtype"] for case in wrong} == {"scales: float64; wanted float32"}
+
+
+@pytest.mark.parametrize(("factor", "name"), [(0.5, "a whole square"), (2, "the factor 2 twice")])
+def test_a_length_that_is_off_by_two_is_no_matter_of_flops_or_bytes(factor, name):
+    exercise = REGISTRY["break_even_prompt"]
+
+    def off_by_two(model, topk, exact, with_indexer):
+        return exercise.oracle(model, topk, exact, with_indexer) * (1 if exact else factor)
+
+    result = run_here(exercise, off_by_two, 1)
+    assert result.message.startswith(f"{name}: ")
+    assert "2 · topk · absorbed / saved" in result.message
+
+
 FAULTY = [("rows_read", "neighbours compared"), ("relative_rotation", "the wrong way round")]
 
 

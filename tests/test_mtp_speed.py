@@ -390,6 +390,16 @@ def test_reached_rates_are_shares_of_the_datasheets():
     assert 1e6 * layer_floor() == pytest.approx(11.905 + 12.557 + 19.51)
 
 
+def test_by_reached_rates_16_at_16k_falls_furthest_and_64_falls_below_1():
+    def gains(gpu):
+        steps = {load: [exact_step(load[1], k, load[0], gpu, EXACT) for k in (0, 1)] for load in pictures.MARKED}
+        return {load: 1.85 * none / one for load, (none, one) in steps.items()}
+
+    sheet, reached = gains(H100), gains(as_reached(H100))
+    assert max(sheet, key=lambda load: sheet[load] - reached[load]) == (16384, 16)
+    assert [load for load in sheet if reached[load] < 1 < sheet[load]] == [(16384, 64)]
+
+
 def test_sglang_s_gains_lie_within_what_one_to_three_drafts_give():
     whole = replace(mtp.setup_for(V3, 1), token_bytes=0)
     shared = mtp.refined(V3, whole, 1, layer_floor(), tensor_parallel=8)

@@ -60,6 +60,25 @@ def test_the_first_pair_turns_by_a_radian_and_the_last_hardly():
     assert np.all(np.diff(np.log(steps)) == pytest.approx(-math.log(10000) / 32))
 
 
+def test_yarn_keeps_the_fast_pairs_and_divides_the_slow_ones():
+    """DeepSeek-V3's numbers; how often a pair goes round in the 4,096 trained tokens says which it is."""
+    plain, slower = rope.frequencies(64, THETA), rope.yarn_frequencies(64, THETA, 40)
+    rounds = 4096 * plain / (2 * math.pi)
+    np.testing.assert_allclose(slower[rounds > 32], plain[rounds > 32], rtol=1e-15)
+    np.testing.assert_allclose(slower[rounds < 1], plain[rounds < 1] / 40, rtol=1e-15)
+    assert (np.sum(rounds > 32), np.sum(rounds < 1)) == (11, 9)
+    assert slower[16] == pytest.approx(plain[16] * (7 + 6 / 40) / 13, rel=1e-14)  # 6 of 13 pairs down the ramp
+    assert 2 * math.pi / slower[-1] == pytest.approx(1_884_690, abs=1)
+
+
+@pytest.mark.parametrize(("count", "plain", "yarn"), [(4096, 0.904, 0.806), (131072, 0.9998, 0.892)])
+def test_with_yarn_less_is_left_over_of_the_rotations(count, plain, yarn):
+    speeds = (rope.frequencies(64, THETA), rope.yarn_frequencies(64, THETA, 40))
+    for steps, wanted in zip(speeds, (plain, yarn), strict=True):
+        means = np.array([np.exp(1j * step * np.arange(count)).mean() for step in steps])
+        assert math.sqrt(1 - np.mean(np.abs(means) ** 2)) == pytest.approx(wanted, abs=5e-4)
+
+
 @pytest.mark.parametrize("interleaved", [True, False])
 @pytest.mark.parametrize("shape", [(5, 6), (5, 3, 14), (4, 2, 3, 8), (0, 3, 4), (3, 0, 4), (2, 3, 0)])
 def test_rotating_is_multiplying_complex_numbers(shape, interleaved):

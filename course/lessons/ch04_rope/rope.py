@@ -100,7 +100,9 @@ fig
 
 # %% [markdown]
 # The fast pairs tell neighbours apart, the slow ones tell the beginning of a long document from its end. A larger
-# $\theta$ slows the later pairs down for longer contexts.
+# $\theta$ slows the later pairs down for longer contexts. YaRN does so afterwards, to a model that is trained: it makes
+# the slow pairs slower still, up to a factor $f$, and leaves the fast ones alone. DeepSeek-V3 and Kimi-K2.5 are served
+# with it. The angles on this page are the plain ones, without YaRN, except where it is named.
 
 # %% [markdown]
 # ## First way to see it: is there one matrix, by hand?
@@ -147,8 +149,8 @@ print(f"left over {left:.4f}, and sin(½) is {np.sin(0.5):.4f}")
 assert np.allclose(best[0], turns.mean(0))
 
 # %% [markdown]
-# Now at the real width, with the real angles. Predict before you run: does the residual fall when more positions are
-# in the cache, or does it rise?
+# Now at the real width, with the plain angles, without YaRN. Predict before you run: does the residual fall when more
+# positions are in the cache, or does it rise?
 
 # %%
 from ledger.reference.rope import rotation, single_matrix_residual
@@ -177,6 +179,21 @@ pictures.matrix_panels(
 # So the residual rises. In a short cache one matrix may pass for a poor approximation. In a long one almost nothing of
 # the rotation is left in it. And without rotation it is zero at any length: then one matrix *is* right for all.
 #
+# YaRN's slower pairs delay this, but they do not stop it. Here are the angles with which DeepSeek-V3 is served:
+
+# %%
+from ledger.reference.rope import frequencies, yarn_frequencies
+
+speeds = {"plain": frequencies(r, theta), "YaRN": yarn_frequencies(r, theta, v3.yarn_factor)}
+for name, steps in speeds.items():  # radians a token, one a pair
+    print(f"{name:5} last pair: {2 * np.pi / steps[-1]:9,.0f} tokens for a whole turn; left over:", end="")
+    for tokens in (4096, 131072):
+        means = np.array([np.exp(1j * step * np.arange(tokens)).mean() for step in steps])
+        rho = np.sqrt(1 - np.mean(np.abs(means) ** 2))
+        print(f"   {rho:.4f} at {tokens:,} positions", end="")
+    print()
+
+# %% [markdown]
 # What does this do to scores? If queries and keys have no preferred direction, the error of a score comes out as
 # exactly $\rho$, relative to the size of a score. That is a **prediction**; here is the **measured** error.
 
@@ -744,9 +761,9 @@ if torch is not None:
 # ## Which scale comes before the softmax?
 #
 # A score is divided by the root of the width of query and key, so that random ones come out at size 1. The width is
-# that of the key *that the model was trained with*, nope + rope, $d_n + r$. YaRN, which stretches a trained context by a
-# factor $f$, multiplies query and key by a number $y$ each. It has a setting of the model in it, `mscale_all_dim`, here
-# $a$:
+# that of the key *that the model was trained with*, nope + rope, $d_n + r$. YaRN stretches a trained context by slowing
+# pairs, by up to a factor $f$. To make up for it, it also multiplies query and key by a number $y$ each. It has a
+# setting of the model in it, `mscale_all_dim`, here $a$:
 #
 # $$\text{scale} = \frac{y^2}{\sqrt{d_n + r}} \qquad y = 0.1\, a \ln f + 1$$
 

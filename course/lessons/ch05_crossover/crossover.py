@@ -399,9 +399,9 @@ print(f"at {C:,} cached tokens, {below} new ones are cheaper absorbed and {below
 # The crossing is a number of tokens and not a share of the context. Between 4,096 and 262,144 cached tokens it moves by
 # 4%.
 #
-# What if the heads are wider than the latents, $n + v \ge 2L$? Then a pair is never cheaper on rebuilt keys, $d$ is not
-# positive, and in a long cache the lines never cross: the crossing is infinite. No model in the course's list is built
-# like that.
+# What if the heads are wider than the latents, $n + v \ge 2L$? Then a pair is never cheaper on rebuilt keys. With
+# $d = 0$ the lines cross at $S^* = C$, so that the crossing grows without bound. With $d < 0$ they cross in a cache
+# shorter than $P / \lvert d \rvert$, and in a longer one never. No model in the course's list is built like that.
 
 # %% [markdown]
 # ## Where do other models cross?

@@ -125,10 +125,12 @@ flow("One layer of a verifying step", lanes)
 #
 # $$\text{layer} = \max\left(\text{attention} + \text{experts},\ \ T\cdot 8\cdot 21728\,/\,\text{network}\right)$$
 #
-# The last line supposes that the way to the experts and back, the **all-to-all**, is hidden behind the rest, or the rest
-# behind it. (Chapter 9 shows how two half batches do that, and where the bytes of a token come from.) "Read once" is from
-# the GPU's memory; what a kernel's programs load is counted further down. A whole step is 61 such layers, and for each
-# draft one more, the drafter, with a single token of each request.
+# The second supposes balanced loads: as many copies of tokens come from other GPUs as leave, so this one computes as much
+# as its own $T$ tokens need. The last line supposes that the way to the experts and back, the **all-to-all**, is hidden
+# behind the rest, or the rest behind it. (Chapter 9 shows how two half batches do that, and where the bytes of a token come
+# from.) "Read once" is from the GPU's memory; what a kernel's programs load is counted further down. A whole step is 61
+# such layers (taken as alike; the first three have no experts), and for each draft one more, the drafter, with a single
+# token of each request.
 
 # %% [markdown]
 # ## Where do 187e6, 44e6, 88e6 and 3 come from?
@@ -564,8 +566,8 @@ print(f"lower ridges and projections take {lost[0]:.0%} of the gain of 16 at 4K,
 
 # %% [markdown]
 # The plain account is **too kind** to small batches: lower ridges, where rows cost more, and projections take much of what it
-# promised. 64 at 16K falls furthest: at reached rates it loses. With everything in, the best numbers of drafts at 16
-# requests are 3 and 2, no longer 1.
+# promised. 16 at 16K falls furthest. 64 at 16K had less to lose, and falls below 1 at reached rates. With everything in,
+# the best numbers of drafts at 16 requests are 3 and 2, no longer 1.
 #
 # And it may be **too harsh** on the load that lost. The plain step there is nothing but network, which doubles. Where the
 # network is not hidden for free, other parts stand beside it that do not double, and even 64 requests at 4K gain a
@@ -711,8 +713,10 @@ DraftChooser().show()
 # * **vLLM**: `num_speculative_tokens_per_batch_size` in the speculative configuration, a list of ranges of batch sizes and
 #   the number of drafts for each: `[[1, 16, 3], [17, 256, 1]]`. That is this page's rule, by load. The method is `mtp`;
 #   `deepseek_mtp`, which many guides still show, is an older alias.
-# * **SGLang**: `--speculative-adaptive` changes the number of steps by what was accepted lately; a file named with
-#   `--speculative-adaptive-config` has the numbers to choose from.
+# * **SGLang**: `--speculative-adaptive` changes the number of steps by what was accepted lately, in newer versions by the
+#   batch size too; a file named with `--speculative-adaptive-config` has the numbers to choose from. It needs
+#   `--speculative-algorithm EAGLE`, of which `NEXTN` is another name (newer versions take EAGLE3 as well), and
+#   `--speculative-eagle-topk 1`; otherwise the number stays fixed.
 # * Both can switch drafting off, and a deployment for throughput often does; one for latency seldom.
 #
 # With a sparse indexer (chapter 10) each row picks cached tokens of its own, so the rows share less of the reading.
@@ -725,8 +729,7 @@ DraftChooser().show()
 # token needs, arithmetic and the trip to its experts, is paid for every row, right or wrong. Few requests: nearly twice as
 # fast. Many requests and a busy network: nothing, or a loss, because a step twice as long would need a guess that is always
 # right; long contexts bring a part back, until attention's arithmetic is full. MLA makes this sharper than MHA, since its
-# attention has no arithmetic to spare. So measure
-# the acceptance, know the load, and let the load choose the number."*
+# attention has no arithmetic to spare. So measure the acceptance, know the load, and let the load choose the number."*
 
 # %% [markdown]
 # ## Summary

@@ -453,8 +453,9 @@ for cache in ("bf16", "fp8"):
 # %% [markdown]
 # By bytes in these formats, dense 1,152 and DSA 656 and 132, DSA even reads less at every length. By the clock it wins
 # from about 7,500 with 64 requests, 18,000 with 16, and 90,000 with one. The *slope* is not what delays it: with 64
-# requests each further token costs dense attention 10 times what it costs DSA, near the limit of reads, 8.7. What the
-# ledger does not have is the *start*. DSA runs more kernels: the indexer's projections, scores, a choice, a gather.
+# requests each further token costs dense attention 10 times what it costs DSA. That is somewhat above the limit of reads,
+# 8.7, and below that of FLOP, 17: a layer's time is neither bytes nor FLOP alone. What the ledger does not have is the
+# *start*. DSA runs more kernels: the indexer's projections, scores, a choice, a gather.
 # With one request a token adds so little that the start decides for long; with bf16 on both sides, or FP8 on both (576
 # and 656 bytes), DSA has not won by 128K at all.
 #
@@ -498,15 +499,16 @@ DsaLedger().show()
 from ledger.widgets.dsa import draft_lines, verified_rows
 
 for shared in (0.0, K / 8192, 0.7):
-    times = verified_rows(v32, 8192, "fp8_ds_mla", 1, shared)
-    print(f"one draft at 8K, {shared:4.0%} of its row's picks already read: {times:.2f} times the bytes")
+    fp8, bf16 = (verified_rows(v32, 8192, form, 1, shared) for form in ("fp8_ds_mla", "bf16_mla"))
+    print(f"one draft at 8K, {shared:4.0%} of its row's picks already read: ", end="")
+    print(f"{fp8:.2f} times the bytes in fp8_ds_mla, {bf16:.2f} in bf16_mla")
 draft_lines(v32, "fp8_ds_mla")
 
 # %% [markdown]
-# With nothing in common a layer reads 1.55 times as much at 8K. Two rows that pick at random share a quarter, 2,048 of
-# 8,192; with 70 % in common it is 1.17 times. Dense attention stays at 1. Only the indexer's keys are shared for sure.
-# Far out they are most of what is read, and drafts are nearly free again. Compute, of course, doubles: indexer and
-# attention alike.
+# With nothing in common a layer reads 1.55 times as much at 8K from the FP8 cache. (From a bf16 one it is 1.69 times, for
+# its entries are larger and the keys are not.) Two rows that pick at random share a quarter, 2,048 of 8,192; with 70 % in
+# common it is 1.17 times in FP8. Dense attention stays at 1. Only the indexer's keys are shared for sure. Far out they
+# are most of what is read, and drafts are nearly free again. Compute, of course, doubles: indexer and attention alike.
 
 # %% [markdown]
 # ## What about memory?
@@ -578,8 +580,8 @@ for new in (1, 10_000):
 # 128K it is 13.4, and 7.7 or 4.6. Prompts save less, because their dense side has cheaper pairs: 5 in place of 17.
 # There DSA wins by FLOP from about 16,000 tokens, by the clock of an H200 from about 28,500. In decode it wins by the
 # clock from about 7,500 with 64 requests, and only near 90,000 with one. Memory is not saved: 11.5 % comes on top of a
-# bf16 cache, 20.1 % on top of the FP8 one. And one draft makes a layer read up to 1.55 times as much at 8K, for each
-# row picks its own tokens."*
+# bf16 cache, 20.1 % on top of the FP8 one. And one draft makes a layer read up to 1.55 times as much of the FP8 cache at
+# 8K, for each row picks its own tokens."*
 
 # %% [markdown]
 # ## Summary

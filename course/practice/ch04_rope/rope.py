@@ -20,7 +20,7 @@
 # The rotation is the same everywhere. Pair $i$ of a vector of `rope_dim` features turns by position · theta to the
 # power of −2i/rope_dim, and a pair $(a, b)$ turned by an angle $\varphi$ is
 # $(a \cos\varphi - b \sin\varphi,\; a \sin\varphi + b \cos\varphi)$. `rope_dim` is even. Unless an exercise says
-# otherwise, the pairs are features (0, 1), (2, 3), and so on. There is no YaRN in the angles.
+# otherwise, the pairs are features (0, 1), (2, 3), and so on. (YaRN, which would slow some pairs, is left out.)
 #
 # `%judge` in a cell, after the import below, shows how far you are. In a browser it also gives your answers as a file,
 # and takes one back.
@@ -190,7 +190,8 @@ check("relative_rotation", relative_rotation)
 # | `rope_dim`, `theta` | an even int above 0, a float |
 # | result | a float between 0 and 1, without unit |
 #
-# With a single position the residual is 0. Without any there is nothing to fit: raise a ValueError that says so.
+# With a single position the residual is 0, however often it comes: rounding may leave a difference of nearly equal
+# numbers a little below 0. Without any position there is nothing to fit: raise a ValueError.
 #
 # By hand, for rope_dim 2 and positions 0 and 1: $M$ is halfway between the identity and the turn by one radian. Each of
 # the two is $\sin\frac12$ = 0.4794 away from it, relative to its own size, and that is the residual.
@@ -240,7 +241,8 @@ check("single_matrix_residual", single_matrix_residual)
 # RMSNorm divides a latent $c$ by $\sqrt{\text{mean}(c^2) + \text{eps}}$ and multiplies it by `norm_weight`, feature by
 # feature. It sees the latent only: the rope key is rotated and not normed, the latent is normed and not rotated.
 # rope_dim may be 0, and norm_weight may be negative. The angles are made in float64; the result has the common dtype of
-# `latent`, `k_rope` and `norm_weight`.
+# `latent`, `k_rope` and `norm_weight`: they may differ here. You may call your `apply_rope`, here and in the next
+# exercise: the judge runs the cells above first. If it is not written yet, so that it raises, write its lines here.
 #
 # By hand, with eps 0, norm_weight [1, 1, 1, 10] and the rope key (1, 0) for both tokens. The latent [1, −1, 1, 1] at
 # position 0 is stored as [1, −1, 1, 10, 1, 0]. The latent [2, 2, −2, 2] at position 1 has a root mean square of 2, and
@@ -305,8 +307,9 @@ check("cache_entry", cache_entry)
 # Head $h$ meets its own `w_kc[h]`. The rope part of every head is turned by the token's position, by angles made in
 # float64. Nothing is scaled. rope_dim may be 0.
 #
-# By hand, the two heads of practice 2 at position 1: the content parts become [1, 0, 1] and [1, 1, 3], the rope parts
-# (1, 0) and (2, 0) become (0.5403, 0.8415) and (1.0806, 1.6829).
+# By hand, two heads at position 1. `q_nope` is (1, 0) for the first and (1, 1) for the second. Their matrices have the
+# rows (1, 0, 1), (0, 2, 1) and (0, 1, 2), (1, 0, 1), so the content parts become [1, 0, 1] and [1, 1, 3]. The rope
+# parts (1, 0) and (2, 0) become (0.5403, 0.8415) and (1.0806, 1.6829).
 
 
 # %% exercise="absorbed_queries"
@@ -403,12 +406,12 @@ check("decode_absorbed", decode_absorbed)
 #
 # Compute the number that scores are multiplied by before the softmax.
 #
-# * The plain scale is one over the root of nope_dim + rope_dim ($n + r$), the width of a query and of its key before
+# * The plain scale is one over the root of nope_dim + rope_dim ($d_n + r$), the width of a query and of its key before
 #   anything is absorbed.
-# * YaRN stretches a model's context by `yarn_factor`, here $f$, and makes up for it with a number $m$ on the query and on
+# * YaRN stretches a model's context by `yarn_factor`, here $f$, and makes up for it with a number $y$ on the query and on
 #   the key. With $a$ for `mscale_all_dim`:
 #
-# $$m = 0.1\, a \ln f + 1, \qquad \text{scale} = \frac{m^2}{\sqrt{n + r}}$$
+# $$y = 0.1\, a \ln f + 1, \qquad \text{scale} = \frac{y^2}{\sqrt{d_n + r}}$$
 #
 # `yarn_factor` and `mscale_all_dim` are numbers or None. Where the factor is None or at most 1, or mscale_all_dim is
 # None or 0, the scale is the plain one. The two widths are ints, at least one of them above 0. Return a float.
@@ -427,10 +430,10 @@ def softmax_scale(
     returns a number without unit
     """
     ### BEGIN SOLUTION
-    m = 1.0
+    y = 1.0
     if yarn_factor is not None and yarn_factor > 1 and mscale_all_dim:
-        m += 0.1 * mscale_all_dim * math.log(yarn_factor)
-    return m**2 / math.sqrt(nope_dim + rope_dim)
+        y += 0.1 * mscale_all_dim * math.log(yarn_factor)
+    return y**2 / math.sqrt(nope_dim + rope_dim)
     ### END SOLUTION
 
 

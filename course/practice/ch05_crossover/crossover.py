@@ -183,8 +183,8 @@ check("crossover_new_tokens", crossover_new_tokens)
 # *5 minutes · difficulty 1 of 3 · 1 point*
 #
 # What does the crossing tend to as the cache grows? Return the limit as a float: it depends on three widths alone.
-# Where twice latent_dim is not more than nope_dim + value_dim, the two lines never cross in a long context: return
-# `math.inf`.
+# Where twice latent_dim is nope_dim + value_dim, the crossing grows without bound, and where it is less, there is none
+# in a long context: return `math.inf` for both.
 #
 # All widths are ints and may be 0.
 #
@@ -299,7 +299,8 @@ check("pick_path", pick_path)
 # * Why it hardly depends on the length of a long cache, and what a causal prefill changes.
 # * Why GLM-5.2 crosses at more than twice DeepSeek-V3's number of tokens.
 #
-# Try `pick_path(200, 4096, model("DeepSeek-V3"))` and the same for `"GLM-5.2"`. Which width decides?
+# Try `pick_path(200, 4096, model("DeepSeek-V3"))` and the same for `"GLM-5.2"`. Which two widths decide, and why is it
+# their sum?
 #
 # Next: [lesson 6](../../notebooks/ch06_cache/cache.ipynb). Multiply-adds are one half of the account; the other half is
 # the memory that the cache takes.

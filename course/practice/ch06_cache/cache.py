@@ -137,9 +137,9 @@ check("cache_bytes_per_token", cache_bytes_per_token)
 # `tensor_parallel` is the number of GPUs that share the heads of each layer. Every one of them needs the whole entry
 # for the heads that it has.
 #
-# `free_bytes` is positive, an int or a float; `tensor_parallel` is a positive int. Return an int, rounded down, exact
-# for ints of any size. You may call your `cache_bytes_per_token`: the judge runs the cells above this one first. If it
-# is not written yet, so that it raises, write its three lines here.
+# `free_bytes` is positive, an int or a float; `tensor_parallel` is a positive int; a token leaves one byte at least.
+# Return an int, rounded down, exact for ints of any size. You may call your `cache_bytes_per_token`: the judge runs the
+# cells above this one first. If it is not written yet, so that it raises, write its three lines here.
 #
 # By hand, for 2 layers, latent_dim 3, rope_dim 1 and bf16: 16 bytes a token, so 1,000 bytes hold 62 tokens.
 

@@ -54,7 +54,7 @@ from ledger.machines import Machine, machine
 # * `m` is the *running* maximum: the largest of all scores so far, not of this block.
 # * A masked token has the score −∞ and counts nothing. Its value is finite.
 # * A row that has seen nothing but −∞ so far has the state (−∞, 0, 0). If it still sees nothing, it stays so, without
-#   NaN and without a warning.
+#   NaN.
 # * A block without tokens changes nothing.
 #
 # Scores may differ by thousands, in either direction. Where the true factor is too small for a float, 0 is right.
@@ -157,8 +157,9 @@ check("split_plan", split_plan)
 # | result | (length, width), a new array |
 #
 # The last page need not be full, and other requests' pages are not yours: what belongs to no token of this request may
-# be NaN. The block table may be longer than the length needs. **Entries behind the last one that is needed may hold
-# anything**, −1 and numbers far beyond the last page among them. A length of 0 gives shape (0, width).
+# be NaN. `page` is at least 1. The block table may be longer than the length needs. **Entries behind the last one that
+# is needed may hold anything**, −1 and numbers far beyond the last page among them. A length of 0 gives shape (0,
+# width).
 #
 # By hand, three pages of two tokens, each entry one number: pages $[10, 11]$, $[20, 21]$, $[30, 31]$, block table
 # $[2, 0]$ and length 3 give $30, 31, 10$.
@@ -242,7 +243,7 @@ check("arithmetic_intensity", arithmetic_intensity)
 # arithmetic.
 #
 # Return seconds as a float. Either amount may be 0. For a dtype that this machine has no rate for raise a `ValueError`
-# that names those that it has. (The cases name none of those.)
+# that names those that it has.
 #
 # By hand, for a machine that reads 5 bytes and does 20 FLOP a second: 60 FLOP and 10 bytes take at least 3 seconds.
 

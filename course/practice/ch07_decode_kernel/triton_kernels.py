@@ -34,10 +34,13 @@
 # * `DOT` is the dtype of the products: put `.to(DOT)` behind everything that goes into `tl.dot`. On a GPU it is the
 #   inputs' own. In the interpreter it is float32, because `tl.dot` of bf16 is garbage there.
 # * Write `tl.dot(…, input_precision="ieee")`. Without it a GPU multiplies float32 as TF32, with 10 bits.
+# * The interpreter does not see it where `DOT` or `ieee` is left out: an answer without them passes there. A run with
+#   `--cuda` may show it, a careful reader does.
 # * Blocks are 16 wide at least, as tensor cores want them, and a power of two. Three heads are a block of 16 all the
 #   same, and a mask says which of them are there.
 #
-# `hint("mla_decode_kernel")` shows the first of three hints.
+# `hint("mla_decode_kernel")` shows the first of three hints, and `case("mla_decode_kernel", "one token", 123456)` the
+# inputs of a case that a check named.
 #
 # `%judge` in a cell, after the import below, shows how far you are. In a browser it also gives your answers as a file,
 # and takes one back.
@@ -49,7 +52,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # where there is a GPU, too
 
 import triton
 import triton.language as tl
-from ledger import check, hint
+from ledger import case, check, hint
 
 # %% [markdown]
 # ## absorb_heads_kernel
@@ -137,9 +140,10 @@ check("absorb_heads_kernel", absorb_heads_kernel)
 #
 # * Each entry is loaded once for a block of heads: not once a head, and not a second time as a value.
 # * A request's last tile, and its last page, may be partly filled. Behind a request's own pages its row of the block
-#   table holds numbers of pages that are not there.
+#   table may hold numbers of pages that are not there, or it ends.
+# * Mask every load by the length, too: nothing is read of a token that is not there.
 # * Pages do not touch, and neither do slots: use `stride_page` and `stride_slot`. A large cache has offsets that 32 bits
-#   cannot hold: `.to(tl.int64)` behind the page's number, before it meets a stride.
+#   cannot hold: `.to(tl.int64)` behind the page's number, before it meets a stride. (No case is so large.)
 # * A request may be empty; then the loop does not turn, and what stands behind it stores 0 and −∞.
 
 

@@ -10,7 +10,7 @@
 # # Practice 8, second part: when drafts pay
 #
 # You build the account of a step with drafts from its parts, and ask it when drafts gain, when they lose, and how many
-# to make. Eight exercises, about 70 minutes. The lesson that goes with them is
+# to make. Eight exercises, about 65 minutes. The lesson that goes with them is
 # [8 multi-token prediction: what it gains](../../notebooks/ch08_mtp/speed.ipynb).
 #
 # Three records are given to you. A `Model` has the sizes of a published model, a `Machine` has the rates of a GPU's
@@ -154,7 +154,7 @@ check("expert_params", expert_params)
 # %% [markdown]
 # ## step_seconds
 #
-# *20 minutes · difficulty 3 of 3 · 4 points*
+# *15 minutes · difficulty 3 of 3 · 4 points*
 #
 # How long does a decode step take on one GPU? It serves `requests` requests of `cached_tokens` tokens each, and makes
 # `num_draft_tokens` drafts for each of them.
@@ -168,14 +168,15 @@ check("expert_params", expert_params)
 # | `pair_flops` | FLOP of attention for one token and one cached token |
 # | `local_experts`, `expert_bytes` | experts that this GPU holds, and the weights of each |
 # | `active_experts`, `expert_flops` | experts that work on a token, shared ones among them, and the FLOP of each |
-# | `experts_per_token`, `token_bytes` | experts that a token is sent to, and the bytes to one of them and back |
+# | `experts_per_token`, `token_bytes` | experts that a token is sent to, and the bytes of both ways together for each |
 #
 # and `setup.layers`, the number of layers, all alike. With $T$ tokens of all requests together in a layer:
 #
 # * **attention** reads its weights and each request's cache **once**, whatever $T$ is, and computes $T \cdot$
 #   `cached_tokens` $\cdot$ `pair_flops` in bf16. It takes the longer of the two times;
 # * the **experts** read the weights of all local experts, and compute $T \cdot$ `active_experts` $\cdot$
-#   `expert_flops` in fp8. They take the longer of the two, and follow attention;
+#   `expert_flops` in fp8: loads are balanced, so as many copies of tokens come from other GPUs as leave. They take the
+#   longer of the two, and follow attention;
 # * the **all-to-all** moves $T \cdot$ `experts_per_token` $\cdot$ `token_bytes` over the network. It runs beside
 #   attention and experts, so the layer takes the longer of it and of their sum.
 #
@@ -187,10 +188,10 @@ check("expert_params", expert_params)
 # drafts and cached tokens may be 0.
 #
 # By hand: 1 request of 3 cached tokens, 1 draft. Attention has 10 bytes, 2 a cached token and 6 FLOP a pair; of 2 local
-# experts of 4 bytes and 8 FLOP, each token needs 3 (some elsewhere); it is sent to 2, for 5 bytes each. The machine does
-# 2 bytes/s, 6 FLOP/s in bf16, 4 in fp8, and 2 bytes/s on the network. A layer of the step has 2 tokens:
-# $\max(\max(8, 6) + \max(4, 12),\ 10) = 20$ s. In the drafter's it is 1 token: $\max(8 + 6, 5) = 14$ s. With 4 layers:
-# $4 \cdot 20 + 14 = 94$ s.
+# experts of 4 bytes and 8 FLOP, each token needs 3 (some elsewhere); it is sent to 2, for 6 bytes each, both ways
+# together. The machine does 2 bytes/s, 6 FLOP/s in bf16, 4 in fp8, and 2 bytes/s on the network. A layer of the step has
+# 2 tokens: $\max(\max(8, 6) + \max(4, 12),\ 12) = 20$ s. In the drafter's it is 1 token: $\max(8 + 6, 6) = 14$ s. With
+# 4 layers: $4 \cdot 20 + 14 = 94$ s.
 
 
 # %% exercise="step_seconds"
@@ -245,6 +246,8 @@ check("step_seconds", step_seconds)
 # then only the first `num_draft_tokens` count. With fewer, raise a `ValueError` whose message holds the word
 # `acceptance`. The other arguments are those of `step_seconds`; where there is no request, the ratio is still that of the
 # formula.
+#
+# You may call your functions from above. Where one of them is not written yet, write its lines here.
 #
 # By hand, for the example above with an acceptance of 0.5: without a draft a step takes $4 \cdot 14 = 56$ s for one
 # token, with one it takes 94 s for 1.5. The gain is $1.5 \cdot 56 / 94 = 0.894$, a loss.

@@ -10,7 +10,7 @@
 # # Practice 9: expert parallelism
 #
 # You weigh what travels to an expert and back, choose the experts as DeepSeek-V3 does, find out who waits for whom, and
-# hide communication behind computation. Five exercises, about 60 minutes. The lesson that goes with them is
+# hide communication behind computation. Five exercises, about 55 minutes. The lesson that goes with them is
 # [9 experts](../../notebooks/ch09_experts/experts.ipynb).
 #
 # The rules are those of practice 1: results keep the floating dtype of the inputs; inputs are never changed, may be
@@ -221,18 +221,18 @@ check("rank_loads", rank_loads)
 # %% [markdown]
 # ## overlap_seconds
 #
-# *20 minutes · difficulty 3 of 3 · 4 points*
+# *15 minutes · difficulty 3 of 3 · 4 points*
 #
 # A step is a list of stages. Stage $i$ computes for `compute[i]` seconds and then communicates for `communication[i]`;
 # the next stage needs what came back. (Attention and dispatch are one stage, experts and combine the next.) A single
 # batch does all of this in a row, and the network idles while the GPU works.
 #
 # Two half batches A and B can do better. The GPU computes one thing at a time, the network carries one thing at a time,
-# and both can be busy at once. Both work in the order A1 B1 A2 B2 A3 …. A job starts as soon as three things hold:
+# and both can be busy at once. Both work in the order A1 B1 A2 B2 A3 …. A job starts as soon as its
+# lane, the GPU or the network, is through with the job before it in that order, and
 #
-# * its lane, the GPU or the network, is through with the job before it in that order;
-# * a communication: its own half batch's computation of this stage is over;
-# * a computation: its own half batch's communication of the stage before is over.
+# * for a communication: its own half batch's computation of this stage is over;
+# * for a computation: its own half batch's communication of the stage before is over (the first stage waits for none).
 #
 # **Each stage of a half batch takes half** the time of the whole, computing and communicating.
 #

@@ -24,6 +24,7 @@
 # %%
 import inspect
 
+import numpy as np
 import torch
 from ledger import check, hint
 

@@ -102,8 +102,8 @@ check("index_scores", index_scores)
 # * Rounding may carry into the next power of two: 15.5 becomes 16.
 # * The sign stays, also where the number is 0 or becomes 0: −0.0 has the code `0x80`.
 #
-# A key without values has the scale of a key of zeros. NumPy has no FP8: build the codes with integers, and do not loop
-# over the values.
+# A key without values has the scale of a key of zeros. NumPy has no FP8: build the codes with integers. Work on whole
+# arrays: a loop over the values passes too, but a cache has millions of them.
 #
 # By hand: the key $[448, -1, 0.0625, 17]$ has $a = 448$, so the scale is 1. 448 is $2^8 \cdot 1.75$, the code
 # `0 1111 110` = 126; −1 is `1 0111 000` = 184; $0.0625 = 2^{-4}$ is `0 0011 000` = 24. And 17 lies in the middle of 16,

@@ -112,6 +112,34 @@ def heads_flattened(q_nope, q_rope, w_kc, positions, theta):
     return np.concatenate([np.repeat(summed, q_rope.shape[1], axis=1), rotated], axis=-1)
 
 
+def heads_reshaped(q_nope, q_rope, w_kc, positions, theta):
+    angles = positions[:, None, None] * theta ** (-np.arange(0, q_rope.shape[2], 2) / q_rope.shape[2])
+    a, b = q_rope[..., 0::2], q_rope[..., 1::2]
+    turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
+    rotated = np.stack(turned, axis=-1).reshape(q_rope.shape).astype(q_rope.dtype)
+    new_tokens, num_heads, nope_dim = q_nope.shape
+    content = (q_nope.reshape(num_heads, new_tokens, nope_dim) @ w_kc).reshape(new_tokens, num_heads, w_kc.shape[2])
+    return np.concatenate([content, rotated], axis=-1)
+
+
+def heads_reshaped_back_alone(q_nope, q_rope, w_kc, positions, theta):
+    angles = positions[:, None, None] * theta ** (-np.arange(0, q_rope.shape[2], 2) / q_rope.shape[2])
+    a, b = q_rope[..., 0::2], q_rope[..., 1::2]
+    turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
+    rotated = np.stack(turned, axis=-1).reshape(q_rope.shape).astype(q_rope.dtype)
+    content = np.einsum("shn,hnc->hsc", q_nope, w_kc).reshape(*q_nope.shape[:2], w_kc.shape[2])
+    return np.concatenate([content, rotated], axis=-1)
+
+
+def places_for_positions(q_nope, q_rope, w_kc, positions, theta):
+    places = np.arange(len(q_rope))[:, None, None]
+    angles = places * theta ** (-np.arange(0, q_rope.shape[2], 2) / q_rope.shape[2])
+    a, b = q_rope[..., 0::2], q_rope[..., 1::2]
+    turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
+    rotated = np.stack(turned, axis=-1).reshape(q_rope.shape).astype(q_rope.dtype)
+    return np.concatenate([np.einsum("shn,hnc->shc", q_nope, w_kc), rotated], axis=-1)
+
+
 def theta_ignored(q_nope, q_rope, w_kc, positions, theta):
     angles = positions[:, None, None] * 10000.0 ** (-np.arange(0, q_rope.shape[2], 2) / q_rope.shape[2])
     a, b = q_rope[..., 0::2], q_rope[..., 1::2]
@@ -175,8 +203,8 @@ EXERCISE = Exercise(
         ),
     ),
     hints=(
-        "You have written both halves: absorb_heads and apply_rope. What is left is to put their results side by side, "
-        "in the order in which an entry is stored.",
+        "You have written both halves: absorb_heads (in practice 2: write its lines again here) and apply_rope. What "
+        "is left is to put their results side by side, in the order in which an entry is stored.",
         "The content half is a batched product over heads. The rope half is turned by the token's position, the same "
         "for all heads: give the angles an axis of size 1 for the heads. Concatenate along the last axis.",
         "Fill the gaps:\n\n"
@@ -220,6 +248,18 @@ EXERCISE = Exercise(
             rotated_backwards,
         ),
         Mistake(
+            "places taken for positions",
+            "token number t is rotated as if it stood at position t. Use the values in positions",
+            places_for_positions,
+        ),
+        Mistake(
+            "heads reshaped",
+            "the token and the head axis were exchanged with reshape, which keeps the order of the numbers in memory. "
+            "Exchange two axes with swapaxes or transpose",
+            heads_reshaped,
+            also=(heads_reshaped_back_alone,),
+        ),
+        Mistake(
             "theta ignored",
             "the angles are those of a theta of 10000. Use the theta that is given: models differ in it",
             theta_ignored,
@@ -246,6 +286,9 @@ EXERCISE = Exercise(
         Mutant(turned_by_head, "turned by head"),
         Mutant(content_rotated_too, "content rotated"),
         Mutant(rotated_backwards, "turned backwards"),
+        Mutant(places_for_positions, "places taken for positions"),
+        Mutant(heads_reshaped, "heads reshaped"),
+        Mutant(heads_reshaped_back_alone, "heads reshaped"),
         Mutant(theta_ignored, "theta ignored"),
         Mutant(float32_angles, "float32 angles"),
         Mutant(heads_flattened, "heads flattened"),

@@ -139,6 +139,39 @@ def angles_in_the_dtype_of_x(x, positions, theta, interleaved):
     return rotated
 
 
+def angles_in_float32(x, positions, theta, interleaved):
+    half = x.shape[-1] // 2
+    pairs = (slice(0, None, 2), slice(1, None, 2)) if interleaved else (slice(0, half), slice(half, None))
+    steps = (theta ** (-np.arange(0, x.shape[-1], 2) / x.shape[-1])).astype(np.float32)
+    angles = (positions[:, None].astype(np.float32) * steps).reshape(len(x), *[1] * (x.ndim - 2), half)
+    rotated = np.empty_like(x)
+    rotated[..., pairs[0]] = x[..., pairs[0]] * np.cos(angles) - x[..., pairs[1]] * np.sin(angles)
+    rotated[..., pairs[1]] = x[..., pairs[0]] * np.sin(angles) + x[..., pairs[1]] * np.cos(angles)
+    return rotated
+
+
+def steps_in_float32(x, positions, theta, interleaved):
+    half = x.shape[-1] // 2
+    pairs = (slice(0, None, 2), slice(1, None, 2)) if interleaved else (slice(0, half), slice(half, None))
+    steps = (theta ** (-np.arange(0, x.shape[-1], 2) / x.shape[-1])).astype(np.float32).astype(np.float64)
+    angles = (positions[:, None] * steps).reshape(len(x), *[1] * (x.ndim - 2), half)
+    rotated = np.empty_like(x)
+    rotated[..., pairs[0]] = x[..., pairs[0]] * np.cos(angles) - x[..., pairs[1]] * np.sin(angles)
+    rotated[..., pairs[1]] = x[..., pairs[0]] * np.sin(angles) + x[..., pairs[1]] * np.cos(angles)
+    return rotated
+
+
+def products_in_float32(x, positions, theta, interleaved):
+    half = x.shape[-1] // 2
+    pairs = (slice(0, None, 2), slice(1, None, 2)) if interleaved else (slice(0, half), slice(half, None))
+    angles = (positions[:, None] * theta ** (-np.arange(0, x.shape[-1], 2) / x.shape[-1])).astype(np.float32)
+    angles = angles.reshape(len(x), *[1] * (x.ndim - 2), half)
+    rotated = np.empty_like(x)
+    rotated[..., pairs[0]] = x[..., pairs[0]] * np.cos(angles) - x[..., pairs[1]] * np.sin(angles)
+    rotated[..., pairs[1]] = x[..., pairs[0]] * np.sin(angles) + x[..., pairs[1]] * np.cos(angles)
+    return rotated
+
+
 def positions_along_the_heads(x, positions, theta, interleaved):
     half = x.shape[-1] // 2
     pairs = (slice(0, None, 2), slice(1, None, 2)) if interleaved else (slice(0, half), slice(half, None))
@@ -249,9 +282,10 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "float32 angles",
-            "the angles were rounded to float32, as x is. At position 131,071 they are then off by thousandths of a "
+            "the angles were rounded to float32. At position 131,071 they are then off by thousandths of a "
             "radian: make them in float64, and round the result",
             angles_in_the_dtype_of_x,
+            also=(angles_in_float32, steps_in_float32, products_in_float32),
         ),
         Mistake(
             "positions along the heads",
@@ -276,6 +310,9 @@ EXERCISE = Exercise(
         Mutant(first_half_of_the_pair_used_twice, "a feature overwritten too early"),
         Mutant(theta_ignored, "theta ignored"),
         Mutant(angles_in_the_dtype_of_x, "float32 angles"),
+        Mutant(angles_in_float32, "float32 angles"),
+        Mutant(steps_in_float32, "float32 angles"),
+        Mutant(products_in_float32, "float32 angles"),
         Mutant(positions_along_the_heads, "positions along the heads"),
         Mutant(float64_for_float32, "has dtype float64; wanted float32"),
     ),

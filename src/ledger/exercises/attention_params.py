@@ -93,6 +93,23 @@ def rope_out_of_the_latent(model):
     return queries + rest
 
 
+def rope_keys_of_all_heads(model):
+    h, q, key = model.num_heads, model.q_lora_dim, model.nope_dim + model.rope_dim
+    queries = q * (model.hidden_dim + h * key) if q else model.hidden_dim * h * key
+    rest = model.hidden_dim * (model.latent_dim + h * model.rope_dim)
+    rest += model.latent_dim * h * (model.nope_dim + model.value_dim) + h * model.value_dim * model.hidden_dim
+    return queries + rest
+
+
+def out_of_the_whole_entry(model):
+    h, q, key = model.num_heads, model.q_lora_dim, model.nope_dim + model.rope_dim
+    queries = q * (model.hidden_dim + h * key) if q else model.hidden_dim * h * key
+    entry = model.latent_dim + model.rope_dim
+    rest = model.hidden_dim * entry
+    rest += entry * h * (model.nope_dim + model.value_dim) + h * model.value_dim * model.hidden_dim
+    return queries + rest
+
+
 def keys_alone(model):
     h, q, key = model.num_heads, model.q_lora_dim, model.nope_dim + model.rope_dim
     queries = q * (model.hidden_dim + h * key) if q else model.hidden_dim * h * key
@@ -106,6 +123,14 @@ def no_output(model):
     queries = q * (model.hidden_dim + h * key) if q else model.hidden_dim * h * key
     rest = model.hidden_dim * (model.latent_dim + model.rope_dim)
     return queries + rest + model.latent_dim * h * (model.nope_dim + model.value_dim)
+
+
+def output_of_keys(model):
+    h, q, key = model.num_heads, model.q_lora_dim, model.nope_dim + model.rope_dim
+    queries = q * (model.hidden_dim + h * key) if q else model.hidden_dim * h * key
+    rest = model.hidden_dim * (model.latent_dim + model.rope_dim)
+    rest += model.latent_dim * h * (model.nope_dim + model.value_dim) + h * key * model.hidden_dim
+    return queries + rest
 
 
 def square_output(model):
@@ -140,6 +165,14 @@ def all_layers(model):
     rest = model.hidden_dim * (model.latent_dim + model.rope_dim)
     rest += model.latent_dim * h * (model.nope_dim + model.value_dim) + h * model.value_dim * model.hidden_dim
     return model.num_mla_layers * (queries + rest)
+
+
+def all_layers_of_any_kind(model):
+    h, q, key = model.num_heads, model.q_lora_dim, model.nope_dim + model.rope_dim
+    queries = q * (model.hidden_dim + h * key) if q else model.hidden_dim * h * key
+    rest = model.hidden_dim * (model.latent_dim + model.rope_dim)
+    rest += model.latent_dim * h * (model.nope_dim + model.value_dim) + h * model.value_dim * model.hidden_dim
+    return model.num_layers * (queries + rest)
 
 
 def bytes_of_bf16(model):
@@ -217,8 +250,23 @@ EXERCISE = Exercise(
             "the projection out of the latent makes nope keys and values. The rotary key is not made from the latent",
             rope_out_of_the_latent,
         ),
+        Mistake(
+            "a rope key for each head",
+            "a rotary key was made for each head. All heads share one: rope_dim beside the latent",
+            rope_keys_of_all_heads,
+        ),
+        Mistake(
+            "out of the whole entry",
+            "keys and values were projected from the whole cache entry. They come from the latent alone",
+            out_of_the_whole_entry,
+        ),
         Mistake("no values", "the projection from the latent to the heads' values is missing", keys_alone),
         Mistake("no output projection", "the projection back to the hidden width is missing", no_output),
+        Mistake(
+            "an output projection of keys",
+            "the output projection takes nope_dim + rope_dim from each head. What a head gives is value_dim wide",
+            output_of_keys,
+        ),
         Mistake(
             "a square output projection",
             "the output projection has num_heads · value_dim rows, which is not the hidden width",
@@ -232,7 +280,12 @@ EXERCISE = Exercise(
             "the indexer's projections are counted. They are not part of this number",
             with_the_indexer,
         ),
-        Mistake("all layers", "these are the weights of all layers; one is asked for", all_layers),
+        Mistake(
+            "all layers",
+            "these are the weights of all layers; one is asked for",
+            all_layers,
+            (all_layers_of_any_kind,),
+        ),
         Mistake("bytes of bf16", "these are bytes of bf16. Count weights", bytes_of_bf16),
     ),
     mutants=(
@@ -241,12 +294,16 @@ EXERCISE = Exercise(
         Mutant(queries_without_rope, "queries without rope"),
         Mutant(entry_without_rope, "entry without rope"),
         Mutant(rope_out_of_the_latent, "rope keys out of the latent"),
+        Mutant(rope_keys_of_all_heads, "a rope key for each head"),
+        Mutant(out_of_the_whole_entry, "out of the whole entry"),
         Mutant(keys_alone, "no values"),
         Mutant(no_output, "no output projection"),
+        Mutant(output_of_keys, "an output projection of keys"),
         Mutant(square_output, "a square output projection"),
         Mutant(with_the_norms, "norms counted"),
         Mutant(with_the_indexer, "indexer counted"),
         Mutant(all_layers, "all layers"),
+        Mutant(all_layers_of_any_kind, "all layers"),
         Mutant(bytes_of_bf16, "bytes of bf16"),
         Mutant(always_a_query_latent, "TypeError", verdict="error"),
     ),

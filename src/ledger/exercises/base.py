@@ -101,10 +101,11 @@ class Exercise:
     ``make(rng, dtype, **dims)`` returns the arguments by name, in the order of the signature. ``oracle(*args)`` is an
     independent float64 route to the right value. ``least_macs(**dims)`` is the multiply-adds of the shortest right
     answer by formula: the prediction shown beside the count, and the line below which code was not counted. ``returns``
-    names the parts of a result that is a tuple; ``may_share`` allows it to lie in its input's memory; ``needs`` are
-    libraries without which the exercise is skipped. A float result may differ from the right one by ``absolute`` beside
-    what rounding allows: for results near 0 that right answers reach by cancelling. ``launcher`` says how an answer is
-    run that is not simply called with a case's inputs, which are then not its parameters (``ledger.judge.launchers``);
+    names the parts of a result that is a tuple, and ``fixed_dtypes`` those of them whose dtype the statement fixes,
+    whatever the inputs' own; ``may_share`` allows it to lie in its input's memory; ``needs`` are libraries without
+    which the exercise is skipped. A float result may differ from the right one by ``absolute`` beside what rounding
+    allows: for results near 0 that right answers reach by cancelling. ``launcher`` says how an answer is run that is
+    not simply called with a case's inputs, which are then not its parameters (``ledger.judge.launchers``);
     ``case_seconds`` is what one case may take.
     """
 
@@ -125,6 +126,7 @@ class Exercise:
     budget: Budget | None = None
     least_macs: Callable[..., int] | None = None
     returns: tuple[str, ...] = ()
+    fixed_dtypes: tuple[str, ...] = ()
     may_share: bool = False
     needs: tuple[str, ...] = ()
     absolute: float = 0.0

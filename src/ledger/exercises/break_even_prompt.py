@@ -96,6 +96,8 @@ indexer_charged_to_dense = but("indexer_charged_to_dense", saved="expanded + (in
 indexer_on_the_picked = but(
     "indexer_on_the_picked", saved="expanded", ratio="(absorbed + (indexer if with_indexer else 0)) / saved"
 )
+whole_square = but("whole_square", estimate="topk * ratio")
+quarter_of_a_square = but("quarter_of_a_square", estimate="4 * topk * ratio")
 position = but("position", estimate="topk * ratio", root="topk * ratio")
 rectangle_of_picks = but("rectangle_of_picks", root="2 * half")
 half_square_of_dense = but("half_square_of_dense", half="topk * ratio")
@@ -193,7 +195,19 @@ EXERCISE = Exercise(
             "the indexer was charged for the picked tokens alone. It scores every token in sight",
             indexer_on_the_picked,
         ),
+        Mistake(
+            "a whole square",
+            "with exact=False this is half the length: it comes of a whole square. Half a square is L²/2, so that the "
+            "length is 2 · topk · absorbed / saved",
+            whole_square,
+        ),
         Mistake("one query", "this is the position of one query. Asked is the length of a whole prompt", position),
+        Mistake(
+            "the factor 2 twice",
+            "with exact=False this is twice the length. Half a square is L²/2, so that the length is "
+            "2 · topk · absorbed / saved",
+            quarter_of_a_square,
+        ),
         Mistake(
             "a rectangle of picks",
             "a triangle was set against a full rectangle. With exact=True the first topk queries meet fewer tokens",
@@ -229,6 +243,8 @@ EXERCISE = Exercise(
         Mutant(indexer_charged_to_dense, "indexer charged to dense"),
         Mutant(indexer_on_the_picked, "indexer on the picked tokens"),
         Mutant(position, "one query"),
+        Mutant(whole_square, "a whole square"),
+        Mutant(quarter_of_a_square, "the factor 2 twice"),
         Mutant(rectangle_of_picks, "a rectangle of picks"),
         Mutant(half_square_of_dense, "half a square of dense pairs"),
         Mutant(one_pick_less_each, "early picks one short"),

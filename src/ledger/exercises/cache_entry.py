@@ -58,19 +58,19 @@ def norm_over_the_rope_half(latent, k_rope, positions, norm_weight, eps, theta):
     entry = np.concatenate([latent, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1)
     entry = entry / np.sqrt(np.mean(entry * entry, axis=1, keepdims=True) + eps)
     entry[:, : latent.shape[1]] *= norm_weight
-    return entry.astype(latent.dtype)
+    return entry.astype(k_rope.dtype)
 
 
 def latent_left_raw(latent, k_rope, positions, norm_weight, eps, theta):
     angles = positions[:, None] * theta ** (-np.arange(0, k_rope.shape[1], 2) / k_rope.shape[1])
     a, b = k_rope[:, 0::2], k_rope[:, 1::2]
     turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
-    return np.concatenate([latent, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(latent.dtype)
+    return np.concatenate([latent, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(k_rope.dtype)
 
 
 def rope_left_unrotated(latent, k_rope, positions, norm_weight, eps, theta):
     normed = latent / np.sqrt(np.mean(latent * latent, axis=1, keepdims=True) + eps) * norm_weight
-    return np.concatenate([normed, k_rope], axis=1).astype(latent.dtype)
+    return np.concatenate([normed, k_rope], axis=1).astype(k_rope.dtype)
 
 
 def latent_rotated_too(latent, k_rope, positions, norm_weight, eps, theta):
@@ -80,7 +80,7 @@ def latent_rotated_too(latent, k_rope, positions, norm_weight, eps, theta):
         a, b = part[:, 0::2], part[:, 1::2]
         turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
         entry[place] = np.stack(turned, axis=-1).reshape(part.shape)
-    return np.concatenate(entry, axis=1).astype(latent.dtype)
+    return np.concatenate(entry, axis=1).astype(k_rope.dtype)
 
 
 def rope_first(latent, k_rope, positions, norm_weight, eps, theta):
@@ -88,7 +88,7 @@ def rope_first(latent, k_rope, positions, norm_weight, eps, theta):
     angles = positions[:, None] * theta ** (-np.arange(0, k_rope.shape[1], 2) / k_rope.shape[1])
     a, b = k_rope[:, 0::2], k_rope[:, 1::2]
     turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
-    return np.concatenate([np.stack(turned, axis=-1).reshape(k_rope.shape), normed], axis=1).astype(latent.dtype)
+    return np.concatenate([np.stack(turned, axis=-1).reshape(k_rope.shape), normed], axis=1).astype(k_rope.dtype)
 
 
 def halves_paired(latent, k_rope, positions, norm_weight, eps, theta):
@@ -97,7 +97,7 @@ def halves_paired(latent, k_rope, positions, norm_weight, eps, theta):
     half = k_rope.shape[1] // 2
     a, b = k_rope[:, :half], k_rope[:, half:]
     turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
-    return np.concatenate([normed, *turned], axis=1).astype(latent.dtype)
+    return np.concatenate([normed, *turned], axis=1).astype(k_rope.dtype)
 
 
 def weight_left_out(latent, k_rope, positions, norm_weight, eps, theta):
@@ -105,7 +105,15 @@ def weight_left_out(latent, k_rope, positions, norm_weight, eps, theta):
     angles = positions[:, None] * theta ** (-np.arange(0, k_rope.shape[1], 2) / k_rope.shape[1])
     a, b = k_rope[:, 0::2], k_rope[:, 1::2]
     turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
-    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(latent.dtype)
+    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(k_rope.dtype)
+
+
+def weight_counted_from_one(latent, k_rope, positions, norm_weight, eps, theta):
+    normed = latent / np.sqrt(np.mean(latent * latent, axis=1, keepdims=True) + eps) * (1 + norm_weight)
+    angles = positions[:, None] * theta ** (-np.arange(0, k_rope.shape[1], 2) / k_rope.shape[1])
+    a, b = k_rope[:, 0::2], k_rope[:, 1::2]
+    turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
+    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(k_rope.dtype)
 
 
 def mean_taken_off(latent, k_rope, positions, norm_weight, eps, theta):
@@ -114,7 +122,7 @@ def mean_taken_off(latent, k_rope, positions, norm_weight, eps, theta):
     angles = positions[:, None] * theta ** (-np.arange(0, k_rope.shape[1], 2) / k_rope.shape[1])
     a, b = k_rope[:, 0::2], k_rope[:, 1::2]
     turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
-    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(latent.dtype)
+    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(k_rope.dtype)
 
 
 def sum_for_mean(latent, k_rope, positions, norm_weight, eps, theta):
@@ -122,7 +130,7 @@ def sum_for_mean(latent, k_rope, positions, norm_weight, eps, theta):
     angles = positions[:, None] * theta ** (-np.arange(0, k_rope.shape[1], 2) / k_rope.shape[1])
     a, b = k_rope[:, 0::2], k_rope[:, 1::2]
     turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
-    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(latent.dtype)
+    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(k_rope.dtype)
 
 
 def eps_outside_the_root(latent, k_rope, positions, norm_weight, eps, theta):
@@ -130,7 +138,7 @@ def eps_outside_the_root(latent, k_rope, positions, norm_weight, eps, theta):
     angles = positions[:, None] * theta ** (-np.arange(0, k_rope.shape[1], 2) / k_rope.shape[1])
     a, b = k_rope[:, 0::2], k_rope[:, 1::2]
     turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
-    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(latent.dtype)
+    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(k_rope.dtype)
 
 
 def places_for_positions(latent, k_rope, positions, norm_weight, eps, theta):
@@ -138,7 +146,7 @@ def places_for_positions(latent, k_rope, positions, norm_weight, eps, theta):
     angles = np.arange(len(k_rope))[:, None] * theta ** (-np.arange(0, k_rope.shape[1], 2) / k_rope.shape[1])
     a, b = k_rope[:, 0::2], k_rope[:, 1::2]
     turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
-    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(latent.dtype)
+    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(k_rope.dtype)
 
 
 def mean_over_the_whole_entry(latent, k_rope, positions, norm_weight, eps, theta):
@@ -147,7 +155,7 @@ def mean_over_the_whole_entry(latent, k_rope, positions, norm_weight, eps, theta
     angles = positions[:, None] * theta ** (-np.arange(0, k_rope.shape[1], 2) / k_rope.shape[1])
     a, b = k_rope[:, 0::2], k_rope[:, 1::2]
     turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
-    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(latent.dtype)
+    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(k_rope.dtype)
 
 
 def mean_over_the_tokens(latent, k_rope, positions, norm_weight, eps, theta):
@@ -157,7 +165,7 @@ def mean_over_the_tokens(latent, k_rope, positions, norm_weight, eps, theta):
     angles = positions[:, None] * theta ** (-np.arange(0, k_rope.shape[1], 2) / k_rope.shape[1])
     a, b = k_rope[:, 0::2], k_rope[:, 1::2]
     turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
-    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(latent.dtype)
+    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(k_rope.dtype)
 
 
 def eps_forgotten(latent, k_rope, positions, norm_weight, eps, theta):
@@ -166,7 +174,7 @@ def eps_forgotten(latent, k_rope, positions, norm_weight, eps, theta):
     angles = positions[:, None] * theta ** (-np.arange(0, k_rope.shape[1], 2) / k_rope.shape[1])
     a, b = k_rope[:, 0::2], k_rope[:, 1::2]
     turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
-    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(latent.dtype)
+    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(k_rope.dtype)
 
 
 def theta_ignored(latent, k_rope, positions, norm_weight, eps, theta):
@@ -174,7 +182,7 @@ def theta_ignored(latent, k_rope, positions, norm_weight, eps, theta):
     angles = positions[:, None] * 10000.0 ** (-np.arange(0, k_rope.shape[1], 2) / k_rope.shape[1])
     a, b = k_rope[:, 0::2], k_rope[:, 1::2]
     turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
-    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(latent.dtype)
+    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(k_rope.dtype)
 
 
 def float32_angles(latent, k_rope, positions, norm_weight, eps, theta):
@@ -183,7 +191,7 @@ def float32_angles(latent, k_rope, positions, norm_weight, eps, theta):
     angles = positions[:, None].astype(k_rope.dtype) * steps
     a, b = k_rope[:, 0::2], k_rope[:, 1::2]
     turned = [a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)]
-    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(latent.dtype)
+    return np.concatenate([normed, np.stack(turned, axis=-1).reshape(k_rope.shape)], axis=1).astype(k_rope.dtype)
 
 
 EXERCISE = Exercise(
@@ -256,6 +264,11 @@ EXERCISE = Exercise(
             halves_paired,
         ),
         Mistake("norm_weight left out", "the normed latent must be multiplied by norm_weight", weight_left_out),
+        Mistake(
+            "1 + norm_weight",
+            "the latent was multiplied by 1 + norm_weight, as some models' norms do. Here it is norm_weight alone",
+            weight_counted_from_one,
+        ),
         Mistake("mean taken off", "the mean was subtracted, as LayerNorm does. RMSNorm only divides", mean_taken_off),
         Mistake(
             "sum for mean", "the latent is divided by the root of the sum of squares. Take their mean", sum_for_mean
@@ -289,6 +302,7 @@ EXERCISE = Exercise(
         Mutant(rope_first, "rope key first"),
         Mutant(halves_paired, "halves paired"),
         Mutant(weight_left_out, "norm_weight left out"),
+        Mutant(weight_counted_from_one, "1 + norm_weight"),
         Mutant(mean_taken_off, "mean taken off"),
         Mutant(sum_for_mean, "sum for mean"),
         Mutant(eps_outside_the_root, "eps outside the root"),

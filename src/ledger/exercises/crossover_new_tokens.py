@@ -43,6 +43,10 @@ def long_context_only(cached_tokens, latent_dim, nope_dim, value_dim):
     return latent_dim * (nope_dim + value_dim) / extra if extra > 0 else np.inf
 
 
+def long_context_unguarded(cached_tokens, latent_dim, nope_dim, value_dim):
+    return latent_dim * (nope_dim + value_dim) / (2 * latent_dim - nope_dim - value_dim)
+
+
 def zero_for_an_empty_cache(cached_tokens, latent_dim, nope_dim, value_dim):
     projection = latent_dim * (nope_dim + value_dim)
     denominator = projection + cached_tokens * (2 * latent_dim - nope_dim - value_dim)
@@ -187,7 +191,10 @@ EXERCISE = Exercise(
         ),
         Mistake("head count left in", HEADS_LEFT_IN, heads_left_in, times_heads(oracle)),
         Mistake(
-            "long context only", "this is the limit for a long context; here the cache has a length", long_context_only
+            "long context only",
+            "this is the limit for a long context; here the cache has a length",
+            long_context_only,
+            also=(long_context_unguarded,),
         ),
         Mistake(
             "one latent",
@@ -218,6 +225,7 @@ EXERCISE = Exercise(
         Mutant(infinite_below_zero_alone, "ZeroDivisionError", verdict="error"),
         Mutant(heads_left_in, "head count left in"),
         Mutant(long_context_only, "long context only"),
+        Mutant(long_context_unguarded, "long context only"),
         Mutant(one_latent, "one latent"),
         Mutant(keys_alone, "value_dim left out"),
         Mutant(rope_on_one_side, "rope dims on one side"),

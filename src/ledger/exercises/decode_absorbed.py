@@ -154,6 +154,13 @@ def no_maximum_taken_off(queries, cache, w_vc, latent_dim, scale):
         return np.einsum("shc,hcv->shv", np.einsum("sht,tc->shc", weights, cache[:, :latent_dim]), w_vc)
 
 
+def no_maximum_and_divided_last(queries, cache, w_vc, latent_dim, scale):
+    with np.errstate(all="ignore"):
+        weights = np.exp(scale * np.einsum("shf,tf->sht", queries, cache))
+        mixed = np.einsum("sht,tc->shc", weights, cache[:, :latent_dim]) / weights.sum(-1, keepdims=True)
+        return np.einsum("shc,hcv->shv", mixed, w_vc)
+
+
 def one_maximum_for_all_rows(queries, cache, w_vc, latent_dim, scale):
     scores = scale * np.einsum("shf,tf->sht", queries, cache)
     with np.errstate(invalid="ignore"):
@@ -323,6 +330,7 @@ EXERCISE = Exercise(
             "the exponential of a large score overflows, and a row of very small ones vanishes. Subtract each row's "
             "maximum first: the weights stay the same",
             no_maximum_taken_off,
+            also=(no_maximum_and_divided_last,),
         ),
         Mistake(
             "one maximum for all rows",
@@ -347,6 +355,7 @@ EXERCISE = Exercise(
         Mutant(first_head_for_all, "one matrix for all heads"),
         Mutant(last_columns_for_values, "the wrong end of the entry mixed"),
         Mutant(no_maximum_taken_off, "no maximum subtracted"),
+        Mutant(no_maximum_and_divided_last, "no maximum subtracted"),
         Mutant(one_maximum_for_all_rows, "one maximum for all rows"),
         Mutant(scores_clipped, "scores clipped"),
         Mutant(whole_entry_as_value, "ValueError", verdict="error"),

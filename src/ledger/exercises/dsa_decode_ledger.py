@@ -81,6 +81,7 @@ LINES = {
     "entry": "formats[cache_format]",
     "check": "if cache_format not in formats:",
     "started": "4 * -(-model.latent_dim // 128)",
+    "formats": "    formats = {",
     "flops": "cached_tokens * indexer + picked * absorbed",
     "bytes": "cached_tokens * index_key + picked * entry",
     "dense_flops": '"dense_flops": cached_tokens * absorbed',
@@ -130,6 +131,8 @@ averaged_over_layers = but(
 )
 entry_for_each_head = but("entry_for_each_head", entry="model.num_heads * formats[cache_format]")
 entries_in_bf16 = but("entries_in_bf16", entry='formats["bf16_mla"]')
+own_token_counted = but("own_token_counted", formats="    cached_tokens += 1\n    formats = {")
+scale_for_each_32 = but("scale_for_each_32", started="4 * model.latent_dim // 128")
 started_tile_dropped = but("started_tile_dropped", started="4 * (model.latent_dim // 128)")
 unknown_format_in_bf16 = but(
     "unknown_format_in_bf16", check="if not cache_format:", entry="formats.get(cache_format, 0)"
@@ -244,6 +247,12 @@ EXERCISE = Exercise(
             "a started tile without its scale",
             "fp8_ds_mla has a scale for each started 128 values of the latent. Round up",
             started_tile_dropped,
+            also=(scale_for_each_32,),
+        ),
+        Mistake(
+            "own token counted",
+            "the token's own key is counted too. The query meets the cached tokens alone",
+            own_token_counted,
         ),
     ),
     mutants=(
@@ -265,6 +274,8 @@ EXERCISE = Exercise(
         Mutant(entry_for_each_head, "an entry for each head"),
         Mutant(entries_in_bf16, "entries in bf16"),
         Mutant(started_tile_dropped, "a started tile without its scale"),
+        Mutant(scale_for_each_32, "a started tile without its scale"),
+        Mutant(own_token_counted, "own token counted"),
         Mutant(unknown_format_in_bf16, "want a ValueError"),
         Mutant(no_indexer_not_thought_of, "TypeError", verdict="error"),
         Mutant(in_floats, "counts are whole numbers"),

@@ -101,6 +101,19 @@ swapped = but(
     seen="prompt_tokens * (prompt_tokens if exact else prompt_tokens + 1)",
     met="prompt_tokens * picked - (0 if exact else picked * (picked - 1) // 2)",
 )
+square_of_pairs = but("square_of_pairs", seen="prompt_tokens * prompt_tokens")
+square_halved_first = but(
+    "square_halved_first",
+    seen="prompt_tokens * prompt_tokens",
+    dense="seen // 2 * expanded",
+    sparse="seen // 2 * indexer + met * absorbed",
+)
+square_in_floats = but(
+    "square_in_floats",
+    seen="prompt_tokens * prompt_tokens",
+    dense="int(seen / 2 * expanded)",
+    sparse="int(seen / 2 * indexer) + met * absorbed",
+)
 rectangle_of_picks = but("rectangle_of_picks", met="prompt_tokens * picked")
 triangle_of_picks = but("triangle_of_picks", met="prompt_tokens * picked - picked * (picked - 1) // 2")
 itself_not_seen = but(
@@ -120,6 +133,11 @@ sum_not_capped = but(
 )
 topk_of_the_model = but("topk_of_the_model", picked="min(prompt_tokens, model.index_topk)")
 half_a_pair_lost = but("half_a_pair_lost", dense="seen // 2 * expanded", sparse="seen // 2 * indexer + met * absorbed")
+half_a_prompt = but(
+    "half_a_prompt",
+    seen="prompt_tokens * (prompt_tokens + 1) if exact else prompt_tokens // 2 * 2 * prompt_tokens",
+)
+half_a_prompt_always = but("half_a_prompt_always", seen="prompt_tokens // 2 * 2 * prompt_tokens")
 through_floats = but(
     "through_floats", dense="int(seen * expanded / 2)", sparse="int(seen * indexer / 2 + met * absorbed)"
 )
@@ -238,6 +256,18 @@ EXERCISE = Exercise(
             half_a_pair_lost,
         ),
         Mistake(
+            "half of an odd prompt",
+            "L // 2 drops half a token of an odd prompt, and with it half a row of pairs. Multiply first, then halve",
+            half_a_prompt,
+            also=(half_a_prompt_always,),
+        ),
+        Mistake(
+            "half a square of pairs",
+            "the pairs in sight are L²/2 here, the estimate. With exact=True they are L(L + 1)/2: p at position p",
+            square_of_pairs,
+            also=(square_halved_first, square_in_floats),
+        ),
+        Mistake(
             "through floats",
             "the counts went through floats, which round beyond 2^53. Use // in place of /",
             through_floats,
@@ -255,6 +285,9 @@ EXERCISE = Exercise(
         Mutant(always_a_triangle, "a triangle for the estimate"),
         Mutant(always_a_rectangle, "an estimate for the triangle"),
         Mutant(swapped, "exact swapped"),
+        Mutant(square_of_pairs, "half a square of pairs"),
+        Mutant(square_halved_first, "half a square of pairs"),
+        Mutant(square_in_floats, "half a square of pairs"),
         Mutant(rectangle_of_picks, "a rectangle of picks"),
         Mutant(triangle_of_picks, "a triangle of picks"),
         Mutant(itself_not_seen, "itself not seen"),
@@ -264,6 +297,8 @@ EXERCISE = Exercise(
         Mutant(topk_not_capped, "topk not capped"),
         Mutant(topk_of_the_model, "topk of the model"),
         Mutant(half_a_pair_lost, "half a pair lost"),
+        Mutant(half_a_prompt, "half of an odd prompt"),
+        Mutant(half_a_prompt_always, "half of an odd prompt"),
         Mutant(through_floats, "through floats"),
         Mutant(in_floats, "counts are whole numbers"),
         Mutant(no_indexer_not_thought_of, "TypeError", verdict="error"),

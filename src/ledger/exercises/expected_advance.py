@@ -25,12 +25,19 @@ def oracle(acceptance):
     return expected + (len(acceptance) + 1) * all_before
 
 
+# Sums begin as ints, so that without drafts they agree with an answer that returns 1 and with one that returns 1.0.
+
+
 def each_by_itself(acceptance):
+    return 1 + sum(acceptance)
+
+
+def each_by_itself_in_floats(acceptance):
     return 1.0 + sum(acceptance)
 
 
 def without_the_step_s_own_token(acceptance):
-    total, product = 0.0, 1.0
+    total, product = 0, 1
     for p in acceptance:
         product *= p
         total += product
@@ -38,30 +45,30 @@ def without_the_step_s_own_token(acceptance):
 
 
 def all_or_nothing(acceptance):
-    product = 1.0
+    product = 1
     for p in acceptance:
         product *= p
-    return 1.0 + len(acceptance) * product
+    return 1 + len(acceptance) * product
 
 
 def first_for_all(acceptance):
-    return 1.0 + sum(acceptance[0] ** (i + 1) for i in range(len(acceptance)))
+    return 1 + sum(acceptance[0] ** (i + 1) for i in range(len(acceptance)))
 
 
 def mean_for_all(acceptance):
     mean = sum(acceptance) / max(len(acceptance), 1)
-    return 1.0 + sum(mean ** (i + 1) for i in range(len(acceptance)))
+    return 1 + sum(mean ** (i + 1) for i in range(len(acceptance)))
 
 
 def only_the_last(acceptance):
-    product = 1.0
+    product = 1
     for p in acceptance:
         product *= p
-    return 1.0 + product
+    return 1 + product
 
 
 def first_draft_sure(acceptance):
-    total, product = 1.0, 1.0
+    total, product = 1, 1
     for p in acceptance:
         total += product
         product *= p
@@ -130,6 +137,7 @@ EXERCISE = Exercise(
     ),
     mutants=(
         Mutant(each_by_itself, "each draft by itself"),
+        Mutant(each_by_itself_in_floats, "each draft by itself"),
         Mutant(without_the_step_s_own_token, "the step's own token forgotten"),
         Mutant(all_or_nothing, "all or nothing"),
         Mutant(first_for_all, "the first acceptance for all"),

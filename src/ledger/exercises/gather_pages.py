@@ -30,7 +30,7 @@ def make_toy(rng, dtype, **dims):
 
 
 def block_table_ignored(pages, block_table, length):
-    return pages.reshape(-1, pages.shape[2])[:length].copy()
+    return pages.reshape(pages.shape[0] * pages.shape[1], pages.shape[2])[:length].copy()
 
 
 def whole_pages(pages, block_table, length):
@@ -66,7 +66,7 @@ def first_page_again(pages, block_table, length):
 
 
 def page_numbers_for_tokens(pages, block_table, length):
-    tokens = pages.reshape(-1, pages.shape[2])
+    tokens = pages.reshape(pages.shape[0] * pages.shape[1], pages.shape[2])
     at = block_table[np.arange(length) // pages.shape[1]] + np.arange(length) % pages.shape[1]
     return tokens[at]
 
@@ -74,6 +74,11 @@ def page_numbers_for_tokens(pages, block_table, length):
 def whole_table(pages, block_table, length):
     own = pages[block_table]
     return own.reshape(len(block_table) * pages.shape[1], pages.shape[2])[:length]
+
+
+def size_left_to_reshape(pages, block_table, length):
+    own = pages[block_table[: -(-length // pages.shape[1])]]
+    return own.reshape(-1, pages.shape[2])[:length]
 
 
 EXERCISE = Exercise(
@@ -103,6 +108,7 @@ EXERCISE = Exercise(
             {"num_pages": 8, "page": 5, "width": 3, "entries": 7, "length": 18},
             make=make_minus_ones,
         ),
+        Case("entries of no width", {"num_pages": 7, "page": 3, "width": 0, "entries": 6, "length": 11}),
         Case("float32", {"num_pages": 9, "page": 4, "width": 6, "entries": 7, "length": 19}, dtype="float32"),
         Case(
             "strided inputs",
@@ -166,5 +172,6 @@ EXERCISE = Exercise(
         Mutant(first_page_again, "first page again"),
         Mutant(page_numbers_for_tokens, "page numbers for tokens"),
         Mutant(whole_table, "IndexError", verdict="error"),
+        Mutant(size_left_to_reshape, "cannot reshape", verdict="error"),
     ),
 )

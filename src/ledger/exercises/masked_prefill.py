@@ -45,6 +45,14 @@ def make_everything(rng, dtype, **dims):
     return make(rng, dtype, **dims, padding=0.0)
 
 
+def make_with_the_last_key(rng, dtype, **dims):
+    """Every list names the last key, and a −1 stands behind it."""
+    inputs = make_everything(rng, dtype, **dims)
+    inputs["indices"][:, 1:][inputs["indices"][:, 1:] == dims["keys"] - 1] = -1
+    inputs["indices"][:, 0], inputs["indices"][:, -1] = dims["keys"] - 1, -1
+    return inputs
+
+
 def make_with_empty_lists(rng, dtype, **dims):
     inputs = make(rng, dtype, **dims)
     inputs["indices"][::2] = -1
@@ -91,6 +99,11 @@ _TOTAL = "total = weights.sum(axis=2, keepdims=True)"
 _DIVIDED = "weights = weights / np.where(total == 0, 1, total)"
 _MIXED = 'return np.einsum("sht,thv->shv", weights, v)'
 _BY_EMPTY = "with np.errstate(all='ignore'):\n        weights = weights / np.where(largest == -np.inf, 1, total)"
+_OVERFLOWING = {
+    _WEIGHTS: "with np.errstate(all='ignore'):\n        weights = np.exp(scores)",
+    _DIVIDED: _BY_EMPTY,
+    _MIXED: f"with np.errstate(all='ignore'):\n        {_MIXED}",
+}
 
 #: Name, sentence and what is changed in ``ANSWER`` of each known mistake.
 WRONG = {
@@ -122,6 +135,18 @@ WRONG = {
                 "seen = np.zeros((len(q), len(k)), bool)\n"
                 "    for row, picks in enumerate(indices):\n"
                 "        seen[row, picks] = True"
+            )
+        },
+    ),
+    "padding_erases_the_last_key": (
+        "−1 took the last key out",
+        "−1 was used as an index, which in Python is the last key, and took it out of lists that name it. Write True "
+        "alone into the table, where the index is 0 or more",
+        {
+            _SEEN: (
+                "seen = np.zeros((len(q), len(k)), bool)\n"
+                "    if len(k):\n"
+                "        np.put_along_axis(seen, indices, indices >= 0, axis=1)"
             )
         },
     ),
@@ -223,11 +248,13 @@ WRONG = {
         "no maximum subtracted",
         "the exponential of a large score overflows, and a row of very small ones vanishes. Subtract each row's "
         "maximum first: the weights stay the same",
-        {
-            _WEIGHTS: "with np.errstate(all='ignore'):\n        weights = np.exp(scores)",
-            _DIVIDED: _BY_EMPTY,
-            _MIXED: f"with np.errstate(all='ignore'):\n        {_MIXED}",
-        },
+        _OVERFLOWING,
+    ),
+    "bare_softmax": (
+        "a bare softmax",
+        "the exponential of a large score overflows, and a list that names nothing gives 0 / 0. Subtract each row's "
+        "maximum first, and put a harmless number where it is −∞ and where the sum is 0",
+        _OVERFLOWING | {_DIVIDED: "with np.errstate(all='ignore'):\n        weights = weights / total"},
     ),
     "one_maximum_for_all": (
         "one maximum for all rows",
@@ -249,6 +276,16 @@ WRONG = {
     ),
 }
 MADE = {name: rewritten(ANSWER, name, changes) for name, (_, _, changes) in WRONG.items()}
+#: The same mistake beside another care for lists that name nothing: a sum of 0 gives 0, or NaN is made 0.
+MORE = {
+    "no_maximum_taken_off": [
+        rewritten(ANSWER, name, _OVERFLOWING | {_DIVIDED: f"with np.errstate(all='ignore'):\n        {divided}"})
+        for name, divided in (
+            ("overflow_and_a_sum_of_0", _DIVIDED),
+            ("overflow_and_nan_made_0", "weights = np.nan_to_num(weights / total)"),
+        )
+    ]
+}
 
 
 def maximum_without_initial(q, k, v, indices, scale):
@@ -306,6 +343,7 @@ EXERCISE = Exercise(
         Case("a prompt", sizes(9, 9, 4, 2, 6, 5), make=make_prompt),
         Case("every key in every list", sizes(4, 6, 8, 3, 5, 7), make=make_everything),
         Case("lists that name nothing", sizes(5, 8, 4, 2, 6, 3), make=make_with_empty_lists),
+        Case("the last key in every list", sizes(4, 7, 5, 2, 6, 3), make=make_with_the_last_key),
         Case("one of everything", sizes(1, 1, 1, 1, 1, 1), make=make_everything),
         Case("no keys", sizes(2, 0, 4, 3, 5, 6)),
         Case("no queries, float32", sizes(0, 6, 4, 3, 5, 7), dtype="float32"),
@@ -329,9 +367,12 @@ EXERCISE = Exercise(
         "    total = ____\n"
         '    return np.einsum("____", weights / ____, v)',
     ),
-    mistakes=tuple(Mistake(name, says, MADE[made]) for made, (name, says, _) in WRONG.items()),
+    mistakes=tuple(
+        Mistake(name, says, MADE[made], tuple(MORE.get(made, ()))) for made, (name, says, _) in WRONG.items()
+    ),
     mutants=(
         *(Mutant(MADE[made], name) for made, (name, _, _) in WRONG.items()),
+        *(Mutant(answer, WRONG[made][0]) for made, answers in MORE.items() for answer in answers),
         Mutant(maximum_without_initial, "ValueError", verdict="error"),
         Mutant(heads_first, "axes 0 and 1 swapped"),
         Mutant(mask_in_float64, "float64; wanted float32"),

@@ -92,6 +92,25 @@ def new_tokens_projected(new_tokens, cached_tokens, latent_dim, nope_dim, rope_d
     return {"projection": projection, "attention": attention, "total": projection + attention}
 
 
+def new_tokens_cached_too(new_tokens, cached_tokens, latent_dim, nope_dim, rope_dim, value_dim, num_heads):
+    tokens = cached_tokens + new_tokens
+    projection = num_heads * tokens * latent_dim * (nope_dim + value_dim)
+    attention = num_heads * new_tokens * tokens * (nope_dim + rope_dim + value_dim)
+    return {"projection": projection, "attention": attention, "total": projection + attention}
+
+
+def new_tokens_rebuilt_too(new_tokens, cached_tokens, latent_dim, nope_dim, rope_dim, value_dim, num_heads):
+    projection = num_heads * (cached_tokens + new_tokens) * latent_dim * (nope_dim + value_dim)
+    attention = num_heads * new_tokens * cached_tokens * (nope_dim + rope_dim + value_dim)
+    return {"projection": projection, "attention": attention, "total": projection + attention}
+
+
+def new_tokens_attended_too(new_tokens, cached_tokens, latent_dim, nope_dim, rope_dim, value_dim, num_heads):
+    projection = num_heads * cached_tokens * latent_dim * (nope_dim + value_dim)
+    attention = num_heads * new_tokens * (cached_tokens + new_tokens) * (nope_dim + rope_dim + value_dim)
+    return {"projection": projection, "attention": attention, "total": projection + attention}
+
+
 def keys_alone(new_tokens, cached_tokens, latent_dim, nope_dim, rope_dim, value_dim, num_heads):
     projection = num_heads * cached_tokens * latent_dim * nope_dim
     attention = num_heads * new_tokens * cached_tokens * (nope_dim + rope_dim)
@@ -166,6 +185,12 @@ EXERCISE = Exercise(
             "the projection is counted over the new tokens. This route rebuilds every cached token",
             new_tokens_projected,
         ),
+        Mistake(
+            "new tokens among the cached",
+            "the new tokens are counted as cached ones as well. They are not among them here",
+            new_tokens_cached_too,
+            also=(new_tokens_rebuilt_too, new_tokens_attended_too),
+        ),
         Mistake("keys alone", "values are missing: they are rebuilt too, and mixed after the softmax", keys_alone),
         Mistake(
             "nope for value",
@@ -180,6 +205,9 @@ EXERCISE = Exercise(
         Mutant(rope_projected, "rope projected"),
         Mutant(rope_mixed, "rope mixed into the values"),
         Mutant(new_tokens_projected, "new tokens projected"),
+        Mutant(new_tokens_cached_too, "new tokens among the cached"),
+        Mutant(new_tokens_rebuilt_too, "new tokens among the cached"),
+        Mutant(new_tokens_attended_too, "new tokens among the cached"),
         Mutant(keys_alone, "keys alone"),
         Mutant(value_width_of_the_keys, "nope for value"),
         Mutant(total_forgotten, "wanted ['attention', 'projection', 'total']"),

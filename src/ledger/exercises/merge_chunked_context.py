@@ -240,6 +240,15 @@ def mean_of_the_parts(queries, cache, chunk, latent_dim, scale):
     return np.stack(mixed).mean(axis=0), np.logaddexp.reduce(lses, axis=0)
 
 
+def sum_of_the_parts(queries, cache, chunk, latent_dim, scale):
+    mixed, lses = [], []
+    for start in range(0, len(cache), chunk):
+        scores = scale * (queries @ cache[start : start + chunk].T)
+        lses.append(np.logaddexp.reduce(scores, axis=-1))
+        mixed.append(np.exp(scores - lses[-1][..., None]) @ cache[start : start + chunk, :latent_dim])
+    return np.stack(mixed).sum(axis=0), np.logaddexp.reduce(lses, axis=0)
+
+
 def lses_added(queries, cache, chunk, latent_dim, scale):
     mixed, lses = [], []
     for start in range(0, len(cache), chunk):
@@ -458,6 +467,12 @@ EXERCISE = Exercise(
             mean_of_the_parts,
         ),
         Mistake(
+            "sum of the parts",
+            "the chunks' results are added as they are. Each counts by its share of the sum of exponentials, exp(lse "
+            "of the chunk − lse of all)",
+            sum_of_the_parts,
+        ),
+        Mistake(
             "lses added",
             "the lses of the chunks are added. Their exponentials add up: that is log-sum-exp once more",
             lses_added,
@@ -510,6 +525,7 @@ EXERCISE = Exercise(
         Mutant(maximum_of_the_block, "block maximum for the running one"),
         Mutant(old_mix_not_rescaled, "old mix not rescaled"),
         Mutant(mean_of_the_parts, "mean of the parts"),
+        Mutant(sum_of_the_parts, "sum of the parts"),
         Mutant(lses_added, "lses added"),
         Mutant(last_chunk_only, "last chunk only"),
         Mutant(the_rest_dropped, "the rest dropped"),

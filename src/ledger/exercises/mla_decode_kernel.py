@@ -1,5 +1,7 @@
 """Chapter 7: absorbed decode over a paged cache, as a Triton kernel in which all heads share a tile."""
 
+from functools import partial
+
 import numpy as np
 
 from ledger.exercises.base import Case, Exercise, Mistake, Mutant
@@ -54,14 +56,14 @@ def mla_decode_kernel(
 """
 
 
-def make(rng, dtype, num_heads, width, page, lengths):
-    """Each request's pages lie anywhere among others; what belongs to no token is NaN, and the block table goes on
-    with pages that are not there."""
+def make(rng, dtype, num_heads, width, page, lengths, behind=2):
+    """Each request's pages lie anywhere among others; what belongs to no token is NaN, and the block table goes on for
+    ``behind`` entries with pages that are not there."""
     needed = [-(-length // page) for length in lengths]
     total = sum(needed) + 2
     numbers = rng.permutation(total)
     pages = np.full((total, page, width), np.nan, dtype)
-    block_table = np.full((len(lengths), max(needed) + 2), 2**20, np.int32)
+    block_table = np.full((len(lengths), max(needed) + behind), 2**20, np.int32)
     for request, (length, entries) in enumerate(zip(lengths, needed, strict=True)):
         own, numbers = numbers[:entries], numbers[entries:]
         block_table[request, :entries] = own
@@ -130,6 +132,11 @@ unscaled = wrong_scores(lambda scores, rows, entries, latent_dim, scale: scores 
 without_rope = wrong_scores(
     lambda scores, rows, entries, latent_dim, scale: scale * rows[:, :latent_dim] @ entries[:, :latent_dim].T
 )
+rope_from_the_latent = wrong_scores(
+    lambda scores, rows, entries, latent_dim, scale: (
+        scale * rows @ np.hstack([entries[:, :latent_dim], entries[:, : entries.shape[1] - latent_dim]]).T
+    )
+)
 
 
 def wrong_loop(maximum=max, acc_rescaled=True, l_rescaled=True, tail=-np.inf):
@@ -189,6 +196,54 @@ def latents_twice(queries, pages, block_table, lengths, scale):
     return out, lse, loaded // pages.shape[2] * (pages.shape[2] + latent_dim)
 
 
+def unmasked(latents, rope):
+    """What loads give that do not ask which tokens are there; page 0 stands in for those that are not."""
+
+    def value(queries, pages, block_table, lengths, scale):
+        out, lse, loaded = oracle(queries, pages, block_table, lengths, scale)
+        latent_dim, rope_dim = split(pages.shape[2])
+        for request, length in enumerate(lengths.tolist()):
+            absent = np.arange(length, -(-length // BLOCK_T) * BLOCK_T)
+            if latents and np.isnan(pages[0, absent % pages.shape[1], :latent_dim]).any():
+                out[request] = np.nan
+            one = (latents * latent_dim + rope * rope_dim) * pages.itemsize
+            loaded += -(-queries.shape[1] // BLOCK_H) * len(absent) * one
+        return out, lse, int(loaded)
+
+    return value
+
+
+def last_tile_alone(queries, pages, block_table, lengths, scale):
+    """m_i stays -inf, so that each tile wipes out what was before it."""
+    latent_dim, _ = split(queries.shape[2])
+    out, lse, loaded = oracle(queries, pages, block_table, lengths, scale)
+    for request, (rows, entries) in enumerate(requests_of(queries, pages, block_table, lengths)):
+        tile = entries[max(len(entries) - 1, 0) // BLOCK_T * BLOCK_T :].astype(np.float64)
+        weights, _ = softmax_lse(scale * rows.astype(np.float64) @ tile.T)
+        out[request] = weights @ tile[:, :latent_dim]
+    return out, np.full_like(lse, -np.inf), loaded
+
+
+def first_table_for_all(queries, pages, block_table, lengths, scale):
+    return oracle(queries, pages, np.repeat(block_table[:1], len(block_table), axis=0), lengths, scale)
+
+
+def pages_side_by_side(queries, pages, block_table, lengths, scale):
+    """Pages lie one slot of NaN apart here (``ledger.judge.launchers.kernels``), which this takes for a token's."""
+    latent_dim, _ = split(queries.shape[2])
+    slots = np.pad(pages, ((0, 0), (0, 1), (0, 0)), constant_values=np.nan).reshape(-1, pages.shape[2])
+    out, lse, loaded = oracle(queries, pages, block_table, lengths, scale)
+    for request, (rows, table, length) in enumerate(zip(queries, block_table, lengths.tolist(), strict=True)):
+        token = np.arange(length)
+        entries = slots[table[token // pages.shape[1]] * pages.shape[1] + token % pages.shape[1]].astype(np.float64)
+        if np.isnan(entries).any():
+            out[request], lse[request] = np.nan, np.nan
+        else:
+            weights, lse[request] = softmax_lse(scale * rows.astype(np.float64) @ entries.T)
+            out[request] = weights @ entries[:, :latent_dim]
+    return out, lse, loaded
+
+
 def mutant(name, because, changes, verdict="wrong"):
     return Mutant(rewritten(KERNEL, name, changes), because, verdict)
 
@@ -230,6 +285,12 @@ EXERCISE = Exercise(
             dtype="float32",
             make=make_steep,
         ),
+        Case(
+            "a row of the block table that ends with the request",
+            {"num_heads": 6, "width": 18, "page": 4, "lengths": (9, 21)},
+            dtype="float32",
+            make=partial(make, behind=0),
+        ),
         Case("float16", {"num_heads": 5, "width": 72, "page": 64, "lengths": (70, 9)}, dtype="float16"),
         Case("DeepSeek-V3 widths", {"num_heads": 16, "width": 576, "page": 64, "lengths": (70,)}, dtype="float32"),
     ),
@@ -264,6 +325,42 @@ EXERCISE = Exercise(
             "tokens behind the last",
             "the last tile's tokens that are not there count with a score of 0. Their scores must be -inf",
             tail_counted,
+        ),
+        Mistake(
+            "m_i never brought up to date",
+            "m_i is -inf after every tile, so that the next one wipes out what was before it. Let it become m_new at "
+            "the end of each turn",
+            last_tile_alone,
+        ),
+        Mistake(
+            "rope read from the latent",
+            "the rope keys are the first numbers of the entries. They stand behind the latent: add LATENT to the "
+            "offset",
+            rope_from_the_latent,
+        ),
+        Mistake(
+            "first row of the block table for all",
+            "every request reads the pages of request 0. A request has a row of its own, stride_table apart",
+            first_table_for_all,
+        ),
+        Mistake(
+            "pages side by side",
+            "a token's place was counted in slots from the first page on, as if pages touched. There may be something "
+            "between them: page times stride_page, and slot times stride_slot",
+            pages_side_by_side,
+        ),
+        Mistake(
+            "latents of no token",
+            "latents are loaded of tokens that are not there. Their memory may hold NaN, and 0 times NaN is NaN: "
+            "mask every load by the length too",
+            unmasked(latents=True, rope=False),
+            also=(unmasked(latents=True, rope=True),),
+        ),
+        Mistake(
+            "rope keys of no token",
+            "rope keys are loaded of tokens that are not there. Nothing is read of such a token: mask every load "
+            "by the length too",
+            unmasked(latents=False, rope=True),
         ),
         Mistake(
             "cache once a head",
@@ -335,10 +432,24 @@ EXERCISE = Exercise(
             "NaN or infinity",
             {"(i_token % page_size) * stride_slot": "(i_token % page_size) * (LATENT + ROPE)"},
         ),
+        mutant("latents_of_no_token", "latents of no token", {"m_latents = m_token[:, None] & ": "m_latents = "}),
         mutant(
-            "latents_behind_the_last_token",
-            "NaN or infinity",
-            {"m_latents = m_token[:, None] & m_latent[None, :]": "m_latents = m_latent[None, :]"},
+            "entries_of_no_token",
+            "latents of no token",
+            {"m_latents = m_token[:, None] & ": "m_latents = ", "m_keys = m_token[:, None] & ": "m_keys = "},
+        ),
+        mutant("rope_keys_of_no_token", "rope keys of no token", {"m_keys = m_token[:, None] & ": "m_keys = "}),
+        mutant("maximum_not_kept", "m_i never brought up to date", {"m_i, l_i = m_new, l_i": "l_i = l_i"}),
+        mutant("rope_at_the_latent", "rope read from the latent", {"o_entry + LATENT + i_rope": "o_entry + i_rope"}),
+        mutant("row_of_the_table_ignored", "first row of the block table for all", {" + i_request * stride_table": ""}),
+        mutant(
+            "place_counted_in_slots",
+            "pages side by side",
+            {
+                "i_page * stride_page + (i_token % page_size) * stride_slot": (
+                    "(i_page * page_size + i_token % page_size) * stride_slot"
+                )
+            },
         ),
         mutant(
             "page_numbers_unmasked",
@@ -347,6 +458,12 @@ EXERCISE = Exercise(
                 "tl.load(p_entry, mask=m_token, other=0)": "tl.load(p_entry)",
                 "m_latents = m_token[:, None] & m_latent[None, :]": "m_latents = m_latent[None, :]",
             },
+            "error",
+        ),
+        mutant(
+            "block_table_unmasked",
+            "mask the access",
+            {"tl.load(p_entry, mask=m_token, other=0)": "tl.load(p_entry)"},
             "error",
         ),
         mutant(

@@ -82,6 +82,12 @@ def norm_weights_forgotten(hidden, next_embedding, weights, eps):
     return np.concatenate([e, h], axis=-1) @ weights["eh_proj"]
 
 
+def means_without_an_axis(hidden, next_embedding, weights, eps):
+    e = next_embedding / np.sqrt((next_embedding**2).mean(-1) + eps) * weights["enorm"]
+    h = hidden / np.sqrt((hidden**2).mean(-1) + eps) * weights["hnorm"]
+    return np.concatenate([e, h], axis=-1) @ weights["eh_proj"]
+
+
 def eps_forgotten(hidden, next_embedding, weights, eps):
     with np.errstate(all="ignore"):
         e = next_embedding / np.sqrt((next_embedding**2).mean(-1, keepdims=True)) * weights["enorm"]
@@ -177,6 +183,12 @@ EXERCISE = Exercise(
             one_norm_over_both,
         ),
         Mistake("norm weights forgotten", "enorm and hnorm were left out", norm_weights_forgotten),
+        Mistake(
+            "keepdims forgotten",
+            "each column was divided by the root mean square of a row. Keep the axis that the mean is taken over: "
+            "keepdims=True",
+            means_without_an_axis,
+        ),
         Mistake("eps forgotten", "eps was left out: it decides where a row is small", eps_forgotten),
         Mistake(
             "eps after the root", "eps was added to the root. It belongs under it, to the mean", eps_after_the_root
@@ -197,6 +209,7 @@ EXERCISE = Exercise(
         Mutant(embedding_not_normed, "embedding not normed"),
         Mutant(one_norm_over_both, "one norm over both"),
         Mutant(norm_weights_forgotten, "norm weights forgotten"),
+        Mutant(means_without_an_axis, "keepdims forgotten"),
         Mutant(eps_forgotten, "eps forgotten"),
         Mutant(eps_after_the_root, "eps after the root"),
         Mutant(sum_for_mean, "sum for mean"),

@@ -147,8 +147,11 @@ def paper(tokens, heads, dim, value_dim):
     return {"tokens": tokens, "heads": heads, "dim": dim, "value_dim": value_dim} | own
 
 
+_FORCED = "{*range(min(c.initial, last)), *range(max(0, last - c.local), last)}"
+_WINDOW = "max(0, tokens - c.window), tokens"
+_COARSE = 'coarse_keys, coarse_values = map(means, branches["compressed"])'
 #: The window of position ``tokens``, where no token stands.
-LATE_WINDOW = {"max(0, tokens - c.window), tokens": "max(0, tokens + 1 - c.window), tokens"}
+LATE_WINDOW = {_WINDOW: "max(0, tokens + 1 - c.window), tokens"}
 #: The choice of position ``tokens``, where a block begins if the tokens end with one: what the name adds, what was
 #: done, and how.
 LATE_CHOICES = (
@@ -218,6 +221,33 @@ MISTAKES = (
     ),
     wrong(
         ANSWER,
+        "compressed branch not compressed",
+        "the compressed branch attended to all of its tokens, whose weights chose the blocks. It attends to means of "
+        "blocks, keys and values",
+        {_COARSE: 'coarse_keys, coarse_values = branches["compressed"]'},
+    ),
+    wrong(
+        ANSWER,
+        "compressed output not compressed",
+        "the chosen blocks are right, but the output of the compressed branch is attention over all of its tokens. It "
+        "attends to the means of its blocks, keys and values",
+        {"attend(coarse_keys, coarse_values)": 'attend(*branches["compressed"])'},
+    ),
+    wrong(
+        ANSWER,
+        "values not compressed",
+        "the values of the compressed branch are those of the first token of each block. Compress them like the keys",
+        {_COARSE: f"{_COARSE}\n    coarse_values = branches['compressed'][1][:: c.stride][: len(coarse_keys)]"},
+    ),
+    wrong(
+        ANSWER,
+        "values cut off",
+        "the values of the compressed branch are those of its first tokens, as many as there are blocks. Compress them "
+        "like the keys",
+        {_COARSE: f"{_COARSE}\n    coarse_values = branches['compressed'][1][: len(coarse_keys)]"},
+    ),
+    wrong(
+        ANSWER,
         "chosen by the selected branch's keys",
         "the blocks were chosen by compressing the selected branch's keys. The weights of the compressed branch "
         "choose them",
@@ -246,7 +276,13 @@ MISTAKES = (
         ANSWER,
         "nothing forced",
         "the first and last blocks are not forced",
-        {"sorted({*range(min(c.initial, last)), *range(max(0, last - c.local), last)})": "[]"},
+        {f"sorted({_FORCED})": "[]"},
+    ),
+    wrong(
+        ANSWER,
+        "initial and local swapped",
+        "initial counts the first blocks, local the last ones",
+        {_FORCED: "{*range(min(c.local, last)), *range(max(0, last - c.initial), last)}"},
     ),
     wrong(
         ANSWER,
@@ -279,15 +315,21 @@ MISTAKES = (
     ),
     wrong(
         ANSWER,
+        "a window of 0 holds all",
+        "a window of 0 holds all tokens: x[-0:] is x[0:]. Count the start from the front",
+        {_WINDOW: "max(0, tokens - c.window) if c.window else 0, tokens"},
+    ),
+    wrong(
+        ANSWER,
         "own token left out",
         "the window ends before the query's own token. The query sees itself",
-        {"max(0, tokens - c.window), tokens": "max(0, tokens - 1 - c.window), tokens - 1"},
+        {_WINDOW: "max(0, tokens - 1 - c.window), tokens - 1"},
     ),
     wrong(
         ANSWER,
         "the first tokens for the window",
         "the window holds the first tokens, not the last",
-        {"max(0, tokens - c.window), tokens": "0, c.window"},
+        {_WINDOW: "0, c.window"},
     ),
     wrong(
         ANSWER,
@@ -300,6 +342,17 @@ MISTAKES = (
         "a scale of its own",
         "the scale is 1 / sqrt(dim). It is to be config.scale",
         {"c.scale * (query @ keys.T)": "query.shape[1] ** -0.5 * (query @ keys.T)"},
+    ),
+    wrong(
+        ANSWER,
+        "no maximum subtracted",
+        "the exponential of a large product overflows, and a row of very small ones vanishes. Subtract each row's "
+        "maximum first: the weights stay the same",
+        {
+            "        weights = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-np.inf))\n        return": (
+                "        with np.errstate(all='ignore'):\n            weights = np.exp(scores)\n            return"
+            )
+        },
     ),
     wrong(
         ANSWER,
@@ -406,14 +459,6 @@ EXERCISE = Exercise(
                 ANSWER,
                 "empty_gives_nan",
                 {"@ values\n": "@ values if len(keys) else np.nan * query[:, :1] * values.sum(axis=0)\n"},
-            ),
-            "holds NaN or infinity",
-        ),
-        Mutant(
-            rewritten(
-                ANSWER,
-                "largest_left_in",
-                {"scores - scores.max(axis=-1, keepdims=True, initial=-np.inf)": "scores"},
             ),
             "holds NaN or infinity",
         ),

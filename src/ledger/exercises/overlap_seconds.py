@@ -139,6 +139,17 @@ def whole_batches(compute, communication):
     return one, max(ready)
 
 
+def computing_alone_halved(compute, communication):
+    one = float(sum(compute) + sum(communication))
+    free, ready = [0.0, 0.0], [0.0, 0.0]
+    for times in zip(compute, communication, strict=True):
+        for half in (0, 1):
+            for lane in (0, 1):
+                end = max(free[lane], ready[half]) + (times[lane] if lane else times[lane] / 2)
+                free[lane] = ready[half] = end
+    return one, max(ready)
+
+
 def last_communication_forgotten(compute, communication):
     one = float(sum(compute) + sum(communication))
     sent = [*communication[:-1], *[0.0 for _ in communication[-1:]]]
@@ -191,7 +202,7 @@ EXERCISE = Exercise(
     checks="seconds of one batch, and of two half batches in the order A1 B1 A2 B2",
     points=4,
     difficulty=3,
-    minutes=20,
+    minutes=15,
     make=make,
     oracle=oracle,
     returns=("one batch", "two half batches"),
@@ -270,6 +281,11 @@ EXERCISE = Exercise(
         Mistake("nothing shared", "this is half the time of one batch, as if A and B had a GPU each", nothing_shared),
         Mistake("whole batches", "each half batch takes as long as a whole one. Its stages cost half", whole_batches),
         Mistake(
+            "computing alone halved",
+            "each half batch communicates as long as a whole one. It has half the tokens to send as well",
+            computing_alone_halved,
+        ),
+        Mistake(
             "last communication forgotten",
             "the last communication is missing: the layer is over when its tokens are back",
             last_communication_forgotten,
@@ -293,6 +309,7 @@ EXERCISE = Exercise(
         Mutant(both_compute_at_once, "both compute at once"),
         Mutant(nothing_shared, "nothing shared"),
         Mutant(whole_batches, "whole batches"),
+        Mutant(computing_alone_halved, "computing alone halved"),
         Mutant(last_communication_forgotten, "last communication forgotten"),
         Mutant(one_batch_overlapped_too, "one batch overlapped too"),
         Mutant(swapped, "results swapped"),

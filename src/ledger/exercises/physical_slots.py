@@ -82,6 +82,11 @@ def entry_and_place_swapped(indices, block_table, page):
     return np.where(indices < 0, -1, pages * page + indices // entries)
 
 
+def place_multiplied(indices, block_table, page):
+    pages = np.take_along_axis(block_table, np.maximum(indices, 0) // page, axis=1).astype(np.int64)
+    return np.where(indices < 0, -1, indices % page * page + pages)
+
+
 def first_table_for_all(indices, block_table, page):
     pages = block_table[0][np.maximum(indices, 0) // page].astype(np.int64)
     return np.where(indices < 0, -1, pages * page + indices % page)
@@ -90,6 +95,16 @@ def first_table_for_all(indices, block_table, page):
 def padding_looked_up(indices, block_table, page):
     pages = np.take_along_axis(block_table, indices // page, axis=1).astype(np.int64)
     return pages * page + indices % page
+
+
+def padding_looked_up_in_32_bits(indices, block_table, page):
+    pages = np.take_along_axis(block_table, indices // page, axis=1)
+    return (pages * page + indices % page).astype(np.int64)
+
+
+def token_0_taken_for_none(indices, block_table, page):
+    pages = np.take_along_axis(block_table, np.maximum(indices, 0) // page, axis=1).astype(np.int64)
+    return np.where(indices > 0, pages * page + indices % page, -1)
 
 
 def padding_as_token_0(indices, block_table, page):
@@ -190,6 +205,11 @@ EXERCISE = Exercise(
             entry_and_place_swapped,
         ),
         Mistake(
+            "page and place swapped",
+            "the token's place was multiplied by the page's size. The page's number is: its slots begin there",
+            place_multiplied,
+        ),
+        Mistake(
             "first table for all",
             "the first block table was used for all queries. Row s belongs to query s",
             first_table_for_all,
@@ -198,6 +218,17 @@ EXERCISE = Exercise(
             "padding looked up",
             "−1 was taken for the last token of the table. It names none, and stays −1",
             padding_looked_up,
+        ),
+        Mistake(
+            "padding looked up in 32 bits",
+            "−1 was taken for the last token of the table. It names none, and stays −1. And slots beyond 2³¹ came out "
+            "wrong: turn the pages into int64 before you multiply",
+            padding_looked_up_in_32_bits,
+        ),
+        Mistake(
+            "token 0 taken for none",
+            "token 0 was given no slot. It is a token: only −1 stays −1",
+            token_0_taken_for_none,
         ),
         Mistake("padding taken for token 0", "−1 became the slot of token 0. It stays −1", padding_as_token_0),
         Mistake("padding made slot 0", "−1 became slot 0, which belongs to somebody. It stays −1", padding_as_0),
@@ -219,8 +250,11 @@ EXERCISE = Exercise(
         Mutant(start_of_the_page, "start of the page"),
         Mutant(whole_index_added, "whole index added"),
         Mutant(entry_and_place_swapped, "divided by the entries"),
+        Mutant(place_multiplied, "page and place swapped"),
         Mutant(first_table_for_all, "first table for all"),
         Mutant(padding_looked_up, "padding looked up"),
+        Mutant(padding_looked_up_in_32_bits, "padding looked up in 32 bits"),
+        Mutant(token_0_taken_for_none, "token 0 taken for none"),
         Mutant(padding_as_token_0, "padding taken for token 0"),
         Mutant(padding_as_0, "padding made slot 0"),
         Mutant(padding_left_out_of_order, "padding moved"),

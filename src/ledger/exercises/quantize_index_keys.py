@@ -97,6 +97,11 @@ _AMAX = "np.maximum(np.abs(wide).max(axis=1, initial=0.0), 1e-4)"
 _LARGEST = "np.abs(wide).max(axis=1, initial=0.0)"
 _CODES = "np.minimum(8 * (power + 6) + eighths, 126).astype(np.int64)"
 _SIGN = "codes + np.where(np.signbit(x), 128, 0)"
+_LEAST = "np.maximum(np.abs(x), 2.0**-6)"
+_CAP = "np.minimum(8 * (power + 6) + eighths, 126)"
+_X = "x = wide / scales[:, None]"
+#: Codes that change below 2⁻⁶ alone.
+_BELOW = "np.where(np.abs(x) < 2.0**-6, {}, np.minimum(8 * (power + 6) + eighths, 126)).astype(np.int64)"
 
 #: Name, sentence and what is changed in ``ANSWER`` of each known mistake.
 WRONG = {
@@ -173,7 +178,7 @@ WRONG = {
                 "np.exp2(np.ceil(np.log2((largest / 448).astype(k.dtype), "
                 "out=np.full(len(k), -np.inf, k.dtype), where=largest > 0)))"
             ),
-            "x = wide / scales[:, None]": "x = wide / np.where(scales == 0, 1, scales)[:, None]",
+            _X: "x = wide / np.where(scales == 0, 1, scales)[:, None]",
         },
     ),
     "scale_clamped": (
@@ -200,7 +205,7 @@ WRONG = {
         "the exponent of 0",
         "a value of 0 has the code of another number. np.frexp says that 0 starts with 2⁻¹: put 2⁻⁶ in the place of "
         "magnitudes below it first",
-        {"np.maximum(np.abs(x), 2.0**-6)": "np.where(x == 0, 0.5, np.maximum(np.abs(x), 2.0**-6))"},
+        {_LEAST: "np.where(x == 0, 0.5, np.maximum(np.abs(x), 2.0**-6))"},
     ),
     "sign_by_comparing": (
         "sign of zero lost",
@@ -231,7 +236,23 @@ WRONG = {
     "no_subnormals": (
         "no subnormals",
         "values below 2⁻⁶ became 0. Below it the format goes on in steps of 2⁻⁹",
-        {_CODES: "np.where(np.abs(x) < 2.0**-6, 0, np.minimum(8 * (power + 6) + eighths, 126)).astype(np.int64)"},
+        {_CODES: _BELOW.format(0)},
+    ),
+    "subnormals_with_a_leading_1": (
+        "E = 0 read as 2⁻⁷",
+        "values below 2⁻⁶ were given codes by the power 2⁻⁷. E = 0 has the power of E = 1, and no leading 1: it stands "
+        "for 2⁻⁶ · M/8",
+        {_CODES: _BELOW.format("np.clip(np.rint(np.abs(x) * 2.0**10) - 8, 0, 8)")},
+    ),
+    "bias_8": (
+        "bias 8",
+        "the exponents are stored with 8 added. It is 7: E = 7 stands for 2⁰",
+        {_LEAST: "np.maximum(np.abs(x), 2.0**-7)", _CAP: "np.minimum(8 * (power + 7) + eighths, 126)"},
+    ),
+    "not_divided": (
+        "values not divided by the scale",
+        "the codes are those of the values themselves. Divide each key by its scale first",
+        {_X: "x = wide"},
     ),
     "carry_lost": (
         "carry lost",
@@ -240,7 +261,8 @@ WRONG = {
     ),
     "leading_bit_kept": (
         "leading bit kept",
-        "the leading 1 of normal numbers was stored, too. Only the three bits behind it are: M counts eighths above 1",
+        "the leading 1 was stored, too, or 8 added to the exponents for 7. Only the three bits behind it are: M counts "
+        "eighths above 1",
         {"8 * (power + 6)": "8 * (power + 7)", "126)": "127)"},
     ),
     "whole_numbers": (
@@ -250,6 +272,35 @@ WRONG = {
     ),
 }
 MADE = {name: rewritten(ANSWER, name, changes) for name, (_, _, changes) in WRONG.items()}
+_BIAS_8 = {_LEAST: "np.maximum(np.abs(x), 2.0**-7)"}
+_OR = {_SIGN: "codes | np.where(np.signbit(x), 128, 0)"}
+#: The same mistakes in other code, by the answer's name. Codes beyond 127 run into the sign, which is added or set.
+OTHERWISE = {
+    "subnormals_with_a_leading_1": {
+        "subnormals_of_half_the_step": {
+            _CODES: _BELOW.format("np.where(np.abs(x) < 11.5 / 1024, np.minimum(np.rint(np.abs(x) * 1024), 7), 8)")
+        },
+        "subnormals_below_0": {_LEAST: "np.maximum(np.abs(x), 2.0**-7)"},
+    },
+    "leading_bit_kept": {
+        "leading_bit_beyond_127": {_CAP: "(8 * (power + 7) + eighths)"},
+        "leading_bit_beside_the_sign": _OR | {_CAP: "(8 * (power + 7) + eighths)"},
+    },
+    "bias_8": {
+        "bias_8_beyond_127": _BIAS_8 | {_CAP: "(8 * (power + 7) + eighths)"},
+        "bias_8_beside_the_sign": _BIAS_8 | _OR | {_CAP: "(8 * (power + 7) + eighths)"},
+        "bias_8_of_normals": {_CODES: _BELOW.format("eighths").replace("power + 6", "power + 7")},
+        "bias_8_of_normals_beside_the_sign": _OR | {_CAP: "np.where(eighths < 8, eighths, 8 * (power + 7) + eighths)"},
+    },
+    "not_divided": {
+        "not_divided_beyond_127": {_X: "x = wide", _CAP: "(8 * (power + 6) + eighths)"},
+        "not_divided_beside_the_sign": _OR | {_X: "x = wide", _CAP: "(8 * (power + 6) + eighths)"},
+    },
+}
+MORE = {
+    made: tuple(rewritten(ANSWER, name, changes) for name, changes in others.items())
+    for made, others in OTHERWISE.items()
+}
 
 
 def scales_in_float64(k):
@@ -315,9 +366,11 @@ EXERCISE = Exercise(
         "    sign = np.where(np.signbit(k), 128, 0)",
     ),
     returns=("codes", "scales"),
-    mistakes=tuple(Mistake(name, says, MADE[made]) for made, (name, says, _) in WRONG.items()),
+    fixed_dtypes=("scales",),
+    mistakes=tuple(Mistake(name, says, MADE[made], MORE.get(made, ())) for made, (name, says, _) in WRONG.items()),
     mutants=(
         *(Mutant(MADE[made], name) for made, (name, _, _) in WRONG.items()),
+        *(Mutant(answer, WRONG[made][0]) for made, answers in MORE.items() for answer in answers),
         Mutant(scales_in_float64, "codes is wrong"),
         Mutant(codes_in_int8, "codes has dtype int8"),
         Mutant(no_initial_value, "ValueError"),

@@ -95,6 +95,12 @@ def largest_less_smallest(expert_ids, experts_per_rank, num_ranks):
     return loads, float(loads.max() - loads.min())
 
 
+def mean_rounded_down(expert_ids, experts_per_rank, num_ranks):
+    ranks = expert_ids // experts_per_rank
+    loads = np.bincount(ranks.ravel(), minlength=num_ranks).astype(np.int64)
+    return loads, float(loads.max() - loads.sum() // num_ranks)
+
+
 def mean_less_smallest(expert_ids, experts_per_rank, num_ranks):
     ranks = expert_ids // experts_per_rank
     loads = np.bincount(ranks.ravel(), minlength=num_ranks).astype(np.int64)
@@ -211,6 +217,11 @@ EXERCISE = Exercise(
             "this is what the idlest rank waits. Asked is what a rank waits on average: largest less mean",
             largest_less_smallest,
         ),
+        Mistake(
+            "mean rounded down",
+            "the mean was rounded down. It need not be a whole number: divide with /",
+            mean_rounded_down,
+        ),
         Mistake("mean less smallest", "the wait is mean less smallest; it is largest less mean", mean_less_smallest),
         Mistake("largest less median", "the median was taken off; the mean is to be", largest_less_median),
         Mistake(
@@ -235,6 +246,7 @@ EXERCISE = Exercise(
         Mutant(mean_of_the_busy, "mean of the busy ranks"),
         Mutant(the_largest, "the largest load"),
         Mutant(largest_less_smallest, "largest less smallest"),
+        Mutant(mean_rounded_down, "mean rounded down"),
         Mutant(mean_less_smallest, "mean less smallest"),
         Mutant(largest_less_median, "largest less median"),
         Mutant(wait_of_all_together, "the wait of all together"),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ledger.account import roofline
-from ledger.exercises.base import Case, Exercise, Mistake, Mutant
+from ledger.exercises.base import Case, Exercise, Mistake, Mutant, Raises
 from ledger.machines import MACHINES, machine
 
 SLOW = replace(machine("A100"), name="by hand", bandwidth=5.0, flops={"bf16": 20.0, "fp32": 10.0})
@@ -85,6 +85,16 @@ def intensity_from_zero_bytes(flops, bytes, machine, dtype):
     return bytes / machine.bandwidth
 
 
+def a_bare_lookup(flops, bytes, machine, dtype):
+    return max(flops / machine.flops[dtype], bytes / machine.bandwidth)
+
+
+def an_error_without_the_names(flops, bytes, machine, dtype):
+    if dtype not in machine.flops:
+        raise ValueError(f"no rate for {dtype}")
+    return max(flops / machine.flops[dtype], bytes / machine.bandwidth)
+
+
 EXERCISE = Exercise(
     id="roofline_seconds",
     chapter=7,
@@ -107,6 +117,11 @@ EXERCISE = Exercise(
         Case("nothing read", make=given(10**15, 0, MACHINES["B200"], "bf16")),
         Case("nothing computed", make=given(0, 10**9, MACHINES["B200"], "bf16")),
         Case("nothing at all", make=given(0, 0, MACHINES["B200"], "fp8")),
+        Case(
+            "a dtype without a rate",
+            make=given(10**15, 10**9, SLOW, "fp8"),
+            raises=Raises("ValueError", names=("bf16", "fp32")),
+        ),
     ),
     hints=(
         "Two things have to be done, and the machine has a rate for each. How long would each take alone?",
@@ -146,6 +161,8 @@ EXERCISE = Exercise(
         Mutant(microseconds, "microseconds"),
         Mutant(network_for_memory, "network for memory"),
         Mutant(multiply_adds_assumed, "taken for multiply-adds"),
+        Mutant(a_bare_lookup, "it raised KeyError"),
+        Mutant(an_error_without_the_names, "does not name bf16, fp32"),
         Mutant(intensity_from_zero_bytes, "ZeroDivisionError", verdict="error"),
     ),
 )

@@ -69,6 +69,23 @@ def float32_angles(positions, rope_dim, theta):
     return np.cos(angles), np.sin(angles)
 
 
+def float32_steps(positions, rope_dim, theta):
+    steps = np.float32(theta) ** (-np.arange(0, rope_dim, 2, dtype=np.float32) / np.float32(rope_dim))
+    angles = (positions[:, None].astype(np.float32) * steps).astype(np.float64)
+    return np.cos(angles), np.sin(angles)
+
+
+def float32_steps_alone(positions, rope_dim, theta):
+    steps = (theta ** (-np.arange(0, rope_dim, 2) / rope_dim)).astype(np.float32)
+    angles = positions[:, None] * steps.astype(np.float64)
+    return np.cos(angles), np.sin(angles)
+
+
+def float32_products(positions, rope_dim, theta):
+    angles = (positions[:, None] * theta ** (-np.arange(0, rope_dim, 2) / rope_dim)).astype(np.float32)
+    return np.cos(angles.astype(np.float64)), np.sin(angles.astype(np.float64))
+
+
 def float32_tables(positions, rope_dim, theta):
     angles = positions[:, None] * theta ** (-np.arange(0, rope_dim, 2) / rope_dim)
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
@@ -146,6 +163,7 @@ EXERCISE = Exercise(
             "the angles were rounded to float32. At position 131,071 that leaves an error of thousandths of a turn in "
             "the fast pairs. Make the angles in float64",
             float32_angles,
+            also=(float32_steps, float32_steps_alone, float32_products),
         ),
     ),
     mutants=(
@@ -158,6 +176,9 @@ EXERCISE = Exercise(
         Mutant(halves_repeated, "the columns repeated"),
         Mutant(sine_first, "sine first"),
         Mutant(float32_angles, "float32 angles"),
+        Mutant(float32_steps, "float32 angles"),
+        Mutant(float32_steps_alone, "float32 angles"),
+        Mutant(float32_products, "float32 angles"),
         Mutant(float32_tables, "cos has dtype float32; wanted float64"),
     ),
 )

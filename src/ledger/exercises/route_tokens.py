@@ -323,6 +323,64 @@ def higher_group_wins(logits, bias, num_groups, top_groups, top_k, scale):
     return ids, scale * chosen / chosen.sum(axis=1, keepdims=True)
 
 
+def not_stable(logits, bias, num_groups, top_groups, top_k, scale):
+    own = 1 / (1 + np.exp(-logits))
+    selection = own + bias
+    groups = selection.reshape(len(own), num_groups, own.shape[1] // num_groups)
+    score = np.sort(groups, axis=2)[:, :, -2:].sum(axis=2)
+    best = np.argsort(-score, axis=1)[:, :top_groups]
+    allowed = (best[:, :, None] == np.arange(own.shape[1]) // groups.shape[2]).any(axis=1)
+    ids = np.argsort(np.where(allowed, -selection, np.inf), axis=1)[:, :top_k].astype(np.int64)
+    chosen = np.take_along_axis(own, ids, axis=1)
+    return ids, scale * chosen / chosen.sum(axis=1, keepdims=True)
+
+
+def not_stable_backwards(logits, bias, num_groups, top_groups, top_k, scale):
+    own = 1 / (1 + np.exp(-logits))
+    selection = own + bias
+    groups = selection.reshape(len(own), num_groups, own.shape[1] // num_groups)
+    score = np.sort(groups, axis=2)[:, :, -2:].sum(axis=2)
+    best = np.argsort(score, axis=1)[:, ::-1][:, :top_groups]
+    allowed = (best[:, :, None] == np.arange(own.shape[1]) // groups.shape[2]).any(axis=1)
+    ids = np.argsort(np.where(allowed, selection, -np.inf), axis=1)[:, ::-1][:, :top_k].astype(np.int64)
+    chosen = np.take_along_axis(own, ids, axis=1)
+    return ids, scale * chosen / chosen.sum(axis=1, keepdims=True)
+
+
+def stably(scores, count):
+    return np.argsort(-scores, axis=1, kind="stable")[:, :count]
+
+
+#: Ways to the numbers of the largest scores that leave it to the library which of equal ones come first.
+UNSTABLE = (
+    lambda scores, count: np.argsort(-scores, axis=1)[:, :count],
+    lambda scores, count: np.argsort(scores, axis=1)[:, ::-1][:, :count],
+    lambda scores, count: in_order(scores, np.argpartition(-scores, count - 1, axis=1)[:, :count]),
+    lambda scores, count: in_order(scores, np.argpartition(scores, -count, axis=1)[:, -count:]),
+)
+
+
+def in_order(scores, ids):
+    order = stably(np.take_along_axis(scores, ids, axis=1), ids.shape[1])
+    return np.take_along_axis(ids, order, axis=1)
+
+
+def chosen_by(groups_by, experts_by):
+    """What an answer gives that finds groups and experts in these two ways."""
+
+    def answer(logits, bias, num_groups, top_groups, top_k, scale):
+        own = 1 / (1 + np.exp(-logits))  # in the dtype of logits, on which an unstable order depends
+        is_open = np.zeros((len(own), num_groups), bool)
+        best = groups_by(two_best(in_groups(own + bias, num_groups)), top_groups)
+        np.put_along_axis(is_open, best, True, axis=1)
+        allowed = np.repeat(is_open, own.shape[1] // num_groups, axis=1)
+        ids = experts_by(np.where(allowed, own + bias, -np.inf), top_k)
+        chosen = np.take_along_axis(own, ids, axis=1)
+        return ids, scale * chosen / chosen.sum(axis=1, keepdims=True)
+
+    return answer
+
+
 def two_best_by_partition(logits, bias, num_groups, top_groups, top_k, scale):
     own = 1 / (1 + np.exp(-logits))
     selection = own + bias
@@ -508,6 +566,13 @@ EXERCISE = Exercise(
             "group scores, stably",
             higher_group_wins,
         ),
+        Mistake(
+            "not stable",
+            "equal scores stand in no certain order: of itself neither np.argsort nor np.argpartition keeps it. Sort "
+            'the negated scores with kind="stable"',
+            not_stable,
+            tuple(chosen_by(*ways) for way in UNSTABLE for ways in ((way, way), (stably, way), (way, stably))),
+        ),
     ),
     mutants=(
         Mutant(weights_with_bias, "weights with bias"),
@@ -531,6 +596,8 @@ EXERCISE = Exercise(
         Mutant(higher_number_wins, "higher number wins a tie"),
         Mutant(higher_expert_wins, "higher number wins among experts"),
         Mutant(higher_group_wins, "higher number wins among groups"),
+        Mutant(not_stable, "not stable"),
+        Mutant(not_stable_backwards, "not stable"),
         Mutant(two_best_by_partition, "ValueError", verdict="error"),
         Mutant(float64_whatever_comes, "dtype float64; wanted float32"),
         Mutant(weights_alone, "wanted a tuple of 2 parts"),

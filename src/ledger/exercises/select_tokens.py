@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from ledger.exercises.base import Case, Exercise, Mistake, Mutant
-from ledger.exercises.making import normal
+from ledger.exercises.making import normal, rewritten
 from ledger.judge.launchers import selection
 from ledger.reference import sparse
 
@@ -42,6 +42,11 @@ def below_zero(rng, dtype, *shape):
     return -1 - np.abs(normal(rng, dtype, *shape))
 
 
+def far_below_zero(rng, dtype, *shape):
+    """Below what stands for −∞ in a careless mask, and far enough from float32's least number to add a few up."""
+    return (1e36 * below_zero(rng, np.dtype("float64"), *shape)).astype(dtype)
+
+
 def apart_in_the_last_digits(rng, dtype, *shape):
     """Scores that only float64 tells apart."""
     digits = np.array([rng.permutation(shape[1]) for _ in range(shape[0])]) * 1e-12
@@ -69,6 +74,78 @@ def oracle(scores, lengths, topk):
     return selected
 
 
+#: A right answer, which wrong masks are made of.
+ANSWER = """def select_tokens(scores, lengths, topk):
+    places = np.arange(scores.shape[1])
+    seen = places < lengths[:, None]
+    visible = np.where(seen, scores, -np.inf)
+    best = np.argsort(-visible, axis=1, kind="stable")[:, :topk]
+    selected = np.full((len(scores), topk), -1, np.int32)
+    for own, picks, length in zip(selected, best, lengths):
+        own[: len(picks)] = np.where(places[: len(picks)] < length, picks, -1)
+    return selected
+"""
+_VISIBLE = "visible = np.where(seen, scores, -np.inf)"
+_ORDER = 'np.argsort(-visible, axis=1, kind="stable")'
+_KEPT = "own[: len(picks)] = np.where(places[: len(picks)] < length, picks, -1)"
+#: Of equal scores the first, any, or the last. NaN stands last, and first where the order is turned round.
+ORDERS = {
+    "": {},
+    "_unstable": {_ORDER: "np.argsort(-visible, axis=1)"},
+    "_from_the_right": {_ORDER: 'np.argsort(visible, axis=1, kind="stable")[:, ::-1]'},
+    "_from_the_right_unstable": {_ORDER: "np.argsort(visible, axis=1)[:, ::-1]"},
+}
+
+#: Name, sentence and what is changed in ``ANSWER`` of each wrong mask.
+MASKS = {
+    "unseen_at_a_number": (
+        "unseen scores at a number",
+        "what a query does not see was given a large number below 0, and scores may lie below that. Give it −∞",
+        {_VISIBLE: "visible = np.where(seen, scores, -1e9)"},
+    ),
+    "unseen_at_0": (
+        "unseen scores at 0",
+        "what a query does not see was given the score 0, which beats scores below 0. Give it −∞",
+        {_VISIBLE: "visible = np.where(seen, scores, 0)"},
+    ),
+    "times_the_mask": (
+        "scores times the mask",
+        "the scores were multiplied by the mask: what a query does not see becomes 0, or NaN where it was NaN or ∞. "
+        "Put −∞ there with np.where",
+        {_VISIBLE: "with np.errstate(invalid='ignore'):\n        visible = scores * seen"},
+    ),
+    "one_more_seen": (
+        "one token too many",
+        "a query sees the tokens 0 to lengths − 1: < lengths, not <=",
+        {"places < lengths": "places <= lengths"},
+    ),
+}
+#: What becomes of the tokens that a mask lets through: what the name adds, and what is changed in ``ANSWER``.
+ENDINGS = {
+    "": ("", {}),
+    "_and_kept": (", and kept", {_KEPT: "own[: len(picks)] = picks"}),
+    "_then_padding": (", then made −1", {_KEPT: "own[: len(picks)] = np.where(picks < length, picks, -1)"}),
+    "_then_taken_out": (
+        ", then taken out",
+        {_KEPT: "picks = picks[picks < length]\n        own[: len(picks)] = picks"},
+    ),
+}
+
+
+def masked_answers():
+    """(name, sentence, an answer for each order) of each wrong mask with each ending."""
+    counted = {_KEPT: "own[: len(picks)] = np.where(places[: len(picks)] <= length, picks, -1)"}
+    ends = [(made, how, end) for made in MASKS for how, end in ENDINGS.items()]
+    for made, how, (after, end) in [*ends, ("one_more_seen", "_and_counted", (", and counted", counted))]:
+        name, says, mask = MASKS[made]
+        says += ". Fill a short row up with −1" if how else ""
+        answers = (rewritten(ANSWER, f"{made}{how}{order}", mask | end | turn) for order, turn in ORDERS.items())
+        yield (f"{name}{after}", says, *answers)
+
+
+MASKED = tuple(masked_answers())
+
+
 def length_ignored(scores, lengths, topk):
     known = np.where(np.isnan(scores), -np.inf, scores)
     best = np.argsort(-known, axis=1, kind="stable")[:, :topk]
@@ -82,40 +159,6 @@ def one_token_too_few(scores, lengths, topk):
     best = np.argsort(-visible, axis=1, kind="stable")[:, :topk]
     selected = np.full((len(scores), topk), -1, np.int32)
     selected[:, : best.shape[1]] = np.where(np.arange(best.shape[1]) < lengths[:, None] - 1, best, -1)
-    return selected
-
-
-def unseen_at_zero(scores, lengths, topk):
-    seen = np.arange(scores.shape[1]) < lengths[:, None]
-    best = np.argsort(-np.where(seen, scores, 0), axis=1, kind="stable")[:, :topk]
-    selected = np.full((len(scores), topk), -1, np.int32)
-    selected[:, : best.shape[1]] = np.where(np.arange(best.shape[1]) < lengths[:, None], best, -1)
-    return selected
-
-
-def unseen_at_zero_and_kept(scores, lengths, topk):
-    seen = np.arange(scores.shape[1]) < lengths[:, None]
-    best = np.argsort(-np.where(seen, scores, 0), axis=1, kind="stable")[:, :topk]
-    selected = np.full((len(scores), topk), -1, np.int32)
-    selected[:, : best.shape[1]] = best
-    return selected
-
-
-def unseen_at_zero_then_padding(scores, lengths, topk):
-    seen = np.arange(scores.shape[1]) < lengths[:, None]
-    best = np.argsort(-np.where(seen, scores, 0), axis=1, kind="stable")[:, :topk]
-    selected = np.full((len(scores), topk), -1, np.int32)
-    selected[:, : best.shape[1]] = np.where(best < lengths[:, None], best, -1)
-    return selected
-
-
-def unseen_at_zero_then_taken_out(scores, lengths, topk):
-    seen = np.arange(scores.shape[1]) < lengths[:, None]
-    best = np.argsort(-np.where(seen, scores, 0), axis=1, kind="stable")[:, :topk]
-    selected = np.full((len(scores), topk), -1, np.int32)
-    for row, (own, count) in enumerate(zip(best, lengths, strict=True)):
-        own = own[own < count]
-        selected[row, : len(own)] = own
     return selected
 
 
@@ -272,24 +315,6 @@ WRONG = (
     ),
     ("one token too few", "a query sees the token lengths − 1, too: it is the last one", one_token_too_few),
     (
-        "unseen scores at 0",
-        "what a query does not see was given the score 0, which beats scores below 0. Give it −∞",
-        unseen_at_zero,
-    ),
-    *(
-        (
-            f"unseen scores at 0, {then}",
-            "what a query does not see was given the score 0, which beats scores below 0. Give it −∞, and fill a short "
-            "row up with −1",
-            made,
-        )
-        for then, made in (
-            ("and kept", unseen_at_zero_and_kept),
-            ("then made −1", unseen_at_zero_then_padding),
-            ("then taken out", unseen_at_zero_then_taken_out),
-        )
-    ),
-    (
         "filled up with unseen tokens",
         "rows of short queries are filled up with tokens that they do not see: −∞ puts them last, but they still stand "
         "there. Put −1 in their places",
@@ -341,6 +366,11 @@ WRONG = (
 )
 
 
+def selecting(answer):
+    """``answer`` as the judge runs it, which reads a selection as a set."""
+    return partial(selection.select_tokens, answer)
+
+
 def sizes(queries, keys, topk):
     return {"queries": queries, "keys": keys, "topk": topk}
 
@@ -369,6 +399,7 @@ EXERCISE = Exercise(
         Case("many zeros of both signs", sizes(24, 16, 6), make=drawing(relus)),
         Case("all scores equal", sizes(4, 10, 3), make=drawing(equals)),
         Case("all scores below zero", sizes(6, 12, 5), make=drawing(below_zero)),
+        Case("scores far below zero", sizes(6, 12, 5), dtype="float32", make=drawing(far_below_zero, least=1)),
         Case("scores close to each other", sizes(9, 20, 8), make=drawing(apart_in_the_last_digits, least=12)),
         Case("float32", sizes(5, 17, 6), dtype="float32"),
         Case("strided inputs", sizes(6, 11, 4), layout="strided"),
@@ -386,9 +417,13 @@ EXERCISE = Exercise(
         "    selected = np.full(____, -1, np.int32)\n"
         "    selected[:, : best.shape[1]] = np.where(____, best, -1)",
     ),
-    mistakes=tuple(Mistake(name, says, partial(selection.select_tokens, made)) for name, says, made in WRONG),
+    mistakes=tuple(
+        Mistake(name, says, selecting(made), tuple(map(selecting, more)))
+        for name, says, made, *more in (*WRONG, *MASKED)
+    ),
     mutants=(
-        *(Mutant(made, name) for name, _, made in WRONG),
+        *(Mutant(made, name) for name, _, made, *_ in (*WRONG, *MASKED)),
+        *(Mutant(made, name) for name, _, _, *more in MASKED if "," not in name for made in more),
         Mutant(repeated, "the result is wrong in"),
         Mutant(in_int64, "has dtype int64; wanted int32"),
         Mutant(narrow_where_keys_are_few, "has shape"),

@@ -224,7 +224,7 @@ EXERCISE = Exercise(
         "    selected = ____ * np.arange(____)[:, None]\n"
         "    shared = np.minimum(____, ____) - np.maximum(____, ____)\n"
         "    weights = np.maximum(____, 0) / ____  # (selection blocks, compressed blocks)\n"
-        "    return compression_probs @ ____",
+        "    return compression_probs @ ____.astype(____)",
     ),
     mistakes=MISTAKES,
     mutants=(

@@ -141,8 +141,8 @@ EXERCISE = Exercise(
     hints=(
         "The scale belongs to a query and a key as the model was trained with them, whatever form they are cached in. "
         "How wide are those?",
-        "One over the root of nope_dim + rope_dim. YaRN multiplies query and key by the same number m, so the score "
-        "gets it twice. m is 1 + 0.1 · mscale · ln(factor); leave it out where there is nothing to stretch.",
+        "One over the root of nope_dim + rope_dim. YaRN multiplies query and key by the same number y, so the score "
+        "gets it twice. y is 1 + 0.1 · mscale · ln(factor); leave it out where there is nothing to stretch.",
         "Fill the gaps:\n\n"
         "    plain = ____\n"
         "    if ____:  # no factor, none above 1, or no mscale\n"

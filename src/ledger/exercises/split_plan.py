@@ -22,6 +22,12 @@ def tokens_spread_evenly(cached_tokens, num_splits, block):
     return [(ends[part], ends[part + 1]) for part in range(num_splits)]
 
 
+def tokens_dealt(cached_tokens, num_splits, block):
+    least, more = divmod(cached_tokens, num_splits)
+    ends = [least * part + min(part, more) for part in range(num_splits + 1)]
+    return [(ends[part], ends[part + 1]) for part in range(num_splits)]
+
+
 def parts_of_one_size(cached_tokens, num_splits, block):
     blocks = -(-cached_tokens // block)
     size = -(-blocks // num_splits) * block
@@ -158,6 +164,7 @@ EXERCISE = Exercise(
             "tokens spread evenly",
             "the tokens are spread evenly, but parts must start where a block starts",
             tokens_spread_evenly,
+            also=(tokens_dealt,),
         ),
         Mistake(
             "parts of one size",
@@ -200,6 +207,7 @@ EXERCISE = Exercise(
     ),
     mutants=(
         Mutant(tokens_spread_evenly, "tokens spread evenly"),
+        Mutant(tokens_dealt, "tokens spread evenly"),
         Mutant(parts_of_one_size, "parts of one size"),
         Mutant(rest_in_the_last, "the rest in the last part"),
         Mutant(started_block_forgotten, "a started block forgotten"),

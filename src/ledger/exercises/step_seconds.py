@@ -20,7 +20,7 @@ SMALL = Setup(
     layers=4,
     cache_bytes_per_token=2,
     pair_flops=6,
-    token_bytes=5,
+    token_bytes=6,
 )
 
 
@@ -106,6 +106,18 @@ def drafts_forgotten(requests, num_draft_tokens, cached_tokens, machine, setup):
     return setup.layers * max(attention + experts, sent)
 
 
+def drafter_run_once(requests, num_draft_tokens, cached_tokens, machine, setup):
+    def layer(tokens):
+        read = (setup.attention_bytes + requests * cached_tokens * setup.cache_bytes_per_token) / machine.bandwidth
+        attention = max(read, tokens * cached_tokens * setup.pair_flops / machine.flops["bf16"])
+        products = tokens * setup.active_experts * setup.expert_flops / machine.flops["fp8"]
+        experts = max(setup.local_experts * setup.expert_bytes / machine.bandwidth, products)
+        sent = tokens * setup.experts_per_token * setup.token_bytes / machine.network
+        return max(attention + experts, sent)
+
+    return setup.layers * layer(requests * (num_draft_tokens + 1)) + min(num_draft_tokens, 1) * layer(requests)
+
+
 def drafts_through_all_layers(requests, num_draft_tokens, cached_tokens, machine, setup):
     def layer(tokens):
         read = (setup.attention_bytes + requests * cached_tokens * setup.cache_bytes_per_token) / machine.bandwidth
@@ -145,6 +157,18 @@ def drafts_alone_verified(requests, num_draft_tokens, cached_tokens, machine, se
 def cache_read_for_each_row(requests, num_draft_tokens, cached_tokens, machine, setup):
     def layer(tokens):
         read = (setup.attention_bytes + tokens * cached_tokens * setup.cache_bytes_per_token) / machine.bandwidth
+        attention = max(read, tokens * cached_tokens * setup.pair_flops / machine.flops["bf16"])
+        products = tokens * setup.active_experts * setup.expert_flops / machine.flops["fp8"]
+        experts = max(setup.local_experts * setup.expert_bytes / machine.bandwidth, products)
+        sent = tokens * setup.experts_per_token * setup.token_bytes / machine.network
+        return max(attention + experts, sent)
+
+    return setup.layers * layer(requests * (num_draft_tokens + 1)) + num_draft_tokens * layer(requests)
+
+
+def attention_weights_for_each_request(requests, num_draft_tokens, cached_tokens, machine, setup):
+    def layer(tokens):
+        read = requests * (setup.attention_bytes + cached_tokens * setup.cache_bytes_per_token) / machine.bandwidth
         attention = max(read, tokens * cached_tokens * setup.pair_flops / machine.flops["bf16"])
         products = tokens * setup.active_experts * setup.expert_flops / machine.flops["fp8"]
         experts = max(setup.local_experts * setup.expert_bytes / machine.bandwidth, products)
@@ -194,6 +218,30 @@ def sent_once(requests, num_draft_tokens, cached_tokens, machine, setup):
         products = tokens * setup.active_experts * setup.expert_flops / machine.flops["fp8"]
         experts = max(setup.local_experts * setup.expert_bytes / machine.bandwidth, products)
         return max(attention + experts, tokens * setup.token_bytes / machine.network)
+
+    return setup.layers * layer(requests * (num_draft_tokens + 1)) + num_draft_tokens * layer(requests)
+
+
+def sent_to_active_experts(requests, num_draft_tokens, cached_tokens, machine, setup):
+    def layer(tokens):
+        read = (setup.attention_bytes + requests * cached_tokens * setup.cache_bytes_per_token) / machine.bandwidth
+        attention = max(read, tokens * cached_tokens * setup.pair_flops / machine.flops["bf16"])
+        products = tokens * setup.active_experts * setup.expert_flops / machine.flops["fp8"]
+        experts = max(setup.local_experts * setup.expert_bytes / machine.bandwidth, products)
+        sent = tokens * setup.active_experts * setup.token_bytes / machine.network
+        return max(attention + experts, sent)
+
+    return setup.layers * layer(requests * (num_draft_tokens + 1)) + num_draft_tokens * layer(requests)
+
+
+def both_ways_counted_twice(requests, num_draft_tokens, cached_tokens, machine, setup):
+    def layer(tokens):
+        read = (setup.attention_bytes + requests * cached_tokens * setup.cache_bytes_per_token) / machine.bandwidth
+        attention = max(read, tokens * cached_tokens * setup.pair_flops / machine.flops["bf16"])
+        products = tokens * setup.active_experts * setup.expert_flops / machine.flops["fp8"]
+        experts = max(setup.local_experts * setup.expert_bytes / machine.bandwidth, products)
+        sent = 2 * tokens * setup.experts_per_token * setup.token_bytes / machine.network
+        return max(attention + experts, sent)
 
     return setup.layers * layer(requests * (num_draft_tokens + 1)) + num_draft_tokens * layer(requests)
 
@@ -280,6 +328,18 @@ def local_experts_at_work(requests, num_draft_tokens, cached_tokens, machine, se
     return setup.layers * layer(requests * (num_draft_tokens + 1)) + num_draft_tokens * layer(requests)
 
 
+def active_experts_read(requests, num_draft_tokens, cached_tokens, machine, setup):
+    def layer(tokens):
+        read = (setup.attention_bytes + requests * cached_tokens * setup.cache_bytes_per_token) / machine.bandwidth
+        attention = max(read, tokens * cached_tokens * setup.pair_flops / machine.flops["bf16"])
+        products = tokens * setup.active_experts * setup.expert_flops / machine.flops["fp8"]
+        experts = max(setup.active_experts * setup.expert_bytes / machine.bandwidth, products)
+        sent = tokens * setup.experts_per_token * setup.token_bytes / machine.network
+        return max(attention + experts, sent)
+
+    return setup.layers * layer(requests * (num_draft_tokens + 1)) + num_draft_tokens * layer(requests)
+
+
 def one_layer(requests, num_draft_tokens, cached_tokens, machine, setup):
     tokens = requests * (num_draft_tokens + 1)
     read = (setup.attention_bytes + requests * cached_tokens * setup.cache_bytes_per_token) / machine.bandwidth
@@ -297,7 +357,7 @@ EXERCISE = Exercise(
     checks="seconds of a step: the layers on all rows, and the drafter's passes",
     points=4,
     difficulty=3,
-    minutes=20,
+    minutes=15,
     make=make,
     oracle=oracle,
     cases=(
@@ -336,6 +396,11 @@ EXERCISE = Exercise(
             drafts_forgotten,
         ),
         Mistake(
+            "drafter run once",
+            "the drafter was run once. It makes one draft a pass: num_draft_tokens passes",
+            drafter_run_once,
+        ),
+        Mistake(
             "drafter as deep as the model",
             "the drafter is one layer. It was run through all of them",
             drafts_through_all_layers,
@@ -355,6 +420,11 @@ EXERCISE = Exercise(
             "the cache was read once for each row. A request's rows share one reading",
             cache_read_for_each_row,
         ),
+        Mistake(
+            "attention's weights for each request",
+            "attention's weights were read for each request. All requests share one reading of them",
+            attention_weights_for_each_request,
+        ),
         Mistake("one request's cache", "every request has a cache of its own to be read", one_cache_for_all_requests),
         Mistake(
             "network added",
@@ -362,6 +432,16 @@ EXERCISE = Exercise(
             network_not_hidden,
         ),
         Mistake("sent to one expert", "a token is sent to each of its experts: experts_per_token times", sent_once),
+        Mistake(
+            "sent to active experts",
+            "a token was sent to active_experts experts. Shared ones are on every GPU: it travels to experts_per_token",
+            sent_to_active_experts,
+        ),
+        Mistake(
+            "both ways counted twice",
+            "the bytes of the all-to-all were doubled. token_bytes holds both ways already",
+            both_ways_counted_twice,
+        ),
         Mistake("network left out", "the all-to-all is left out, and here it takes longer", network_left_out),
         Mistake(
             "reading and arithmetic added",
@@ -387,18 +467,27 @@ EXERCISE = Exercise(
             "a token is worked on by active_experts experts, wherever they lie. local_experts is what a GPU reads",
             local_experts_at_work,
         ),
+        Mistake(
+            "active experts read",
+            "the weights of active_experts experts were read. This GPU holds local_experts and reads them all",
+            active_experts_read,
+        ),
         Mistake("one layer", "this is one layer. A step goes through all of them", one_layer),
     ),
     mutants=(
         Mutant(drafts_forgotten, "drafter's passes forgotten"),
+        Mutant(drafter_run_once, "drafter run once"),
         Mutant(drafts_through_all_layers, "drafter as deep as the model"),
         Mutant(drafts_of_all_rows, "drafter on all rows"),
         Mutant(drafts_alone_verified, "drafts alone verified"),
         Mutant(cache_read_for_each_row, "cache read for each row"),
+        Mutant(attention_weights_for_each_request, "attention's weights for each request"),
         Mutant(one_cache_for_all_requests, "one request's cache"),
         Mutant(network_not_hidden, "network added"),
         Mutant(network_left_out, "network left out"),
         Mutant(sent_once, "sent to one expert"),
+        Mutant(sent_to_active_experts, "sent to active experts"),
+        Mutant(both_ways_counted_twice, "both ways counted twice"),
         Mutant(reading_and_arithmetic_added, "reading and arithmetic added"),
         Mutant(arithmetic_left_out, "arithmetic left out"),
         Mutant(all_in_fp8, "attention in fp8"),
@@ -406,6 +495,7 @@ EXERCISE = Exercise(
         Mutant(experts_beside_attention, "experts beside attention"),
         Mutant(one_roofline_for_both, "one bound for both"),
         Mutant(local_experts_at_work, "local experts at work"),
+        Mutant(active_experts_read, "active experts read"),
         Mutant(one_layer, "one layer"),
     ),
 )

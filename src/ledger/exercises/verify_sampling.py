@@ -249,6 +249,15 @@ def best_of_the_residual(draft_tokens, draft_probs, target_probs, uniforms):
     return accepted, int(np.argmax(np.cumsum(target_probs[-1]) > u[-1]))
 
 
+def best_in_both_draws(draft_tokens, draft_probs, target_probs, uniforms):
+    u, accepted = uniforms, []
+    for i, x in enumerate(draft_tokens):
+        if not u[i] * draft_probs[i, x] < target_probs[i, x]:
+            return accepted, int(np.argmax(target_probs[i] - draft_probs[i]))
+        accepted.append(int(x))
+    return accepted, int(np.argmax(target_probs[-1]))
+
+
 def rejected_draft_returned(draft_tokens, draft_probs, target_probs, uniforms):
     u, accepted = uniforms, []
     for i, x in enumerate(draft_tokens):
@@ -267,6 +276,16 @@ def goes_on_after_a_rejection(draft_tokens, draft_probs, target_probs, uniforms)
             w = np.maximum(target_probs[i] - draft_probs[i], 0)
             token = int(np.argmax(np.cumsum(w) > uniforms[-1] * w.sum()))
     return accepted, int(np.argmax(np.cumsum(target_probs[-1]) > uniforms[-1])) if token is None else token
+
+
+def drawn_after_the_last_rejection(draft_tokens, draft_probs, target_probs, uniforms):
+    accepted, w = [], target_probs[-1]
+    for i, x in enumerate(draft_tokens):
+        if uniforms[i] * draft_probs[i, x] < target_probs[i, x]:
+            accepted.append(int(x))
+        else:
+            w = np.maximum(target_probs[i] - draft_probs[i], 0)
+    return accepted, int(np.argmax(np.cumsum(w) > uniforms[-1] * w.sum()))
 
 
 def tie_accepted(draft_tokens, draft_probs, target_probs, uniforms):
@@ -289,9 +308,10 @@ def tie_drawn_early(draft_tokens, draft_probs, target_probs, uniforms):
     return accepted, int(np.argmax(np.cumsum(target_probs[-1]) > u[-1]))
 
 
-def known(answer, name, says):
+def known(answer, name, says, *also):
     """A mistake that is recognised in many rounds too."""
-    return Mistake(name, says, partial(rounds.verify_sampling, answer))
+    value, *others = (partial(rounds.verify_sampling, wrong) for wrong in (answer, *also))
+    return Mistake(name, says, value, tuple(others))
 
 
 EXERCISE = Exercise(
@@ -431,6 +451,7 @@ EXERCISE = Exercise(
             best_of_the_residual,
             "best of the residual",
             "the largest of p − q was taken. It must be a draw, or rare tokens never come",
+            best_in_both_draws,
         ),
         known(
             rejected_draft_returned,
@@ -441,6 +462,7 @@ EXERCISE = Exercise(
             goes_on_after_a_rejection,
             "goes on after a rejection",
             "drafts behind a rejected one were accepted too. They continue a text that does not exist",
+            drawn_after_the_last_rejection,
         ),
     ),
     mutants=(
@@ -461,8 +483,10 @@ EXERCISE = Exercise(
         Mutant(residual_not_normalised_nor_reached, "residual not normalised, token 0 above it"),
         Mutant(residual_not_normalised_past_the_end, "residual not normalised, no token above it"),
         Mutant(best_of_the_residual, "best of the residual"),
+        Mutant(best_in_both_draws, "best of the residual"),
         Mutant(rejected_draft_returned, "the rejected draft returned"),
         Mutant(goes_on_after_a_rejection, "goes on after a rejection"),
+        Mutant(drawn_after_the_last_rejection, "goes on after a rejection"),
         Mutant(tie_accepted, "a tie accepted"),
         Mutant(tie_drawn_early, "a tie drawn one token early"),
     ),

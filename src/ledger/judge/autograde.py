@@ -29,7 +29,7 @@ from ledger.judge.errors import Unreadable
 from ledger.judge.grade import fresh_seed
 from ledger.judge.report import one_exercise
 from ledger.judge.run import Runner
-from ledger.judge.session import grade_one
+from ledger.judge.session import grade_one, say_where_to_begin
 from ledger.judge.verdicts import ExerciseResult
 
 #: How an exercise's check cell is called, after its id.
@@ -170,12 +170,16 @@ class Judge(NbGraderPreprocessor):
         name = Path(f"{resources['nbgrader']['assignment']}/{resources['nbgrader']['notebook']}.ipynb")
         notebook = notebook_of(nb, name)
         runner().ending.clear()  # what one student's cells do says nothing of another's
+        verdicts: dict[str, str] = {}
         for cell in nb.cells:
             if cell.cell_type == "code":
                 cell.outputs, cell.execution_count = [], None
             exercise = exercise_of(cell)
             if exercise:
-                result = grade_one(collect(exercise, [notebook], []), runner(), seed())
+                submission = collect(exercise, [notebook], [])
+                result = grade_one(submission, runner(), seed())
+                verdicts[exercise.id] = result.verdict
+                say_where_to_begin(result, submission, verdicts)
                 if result.verdict in ("judge_error", "skipped"):
                     raise NbGraderException(f"{exercise.id} could not be graded: {result.message}")
                 cell.outputs = outputs_of(result, float(cell.metadata.nbgrader["points"]))

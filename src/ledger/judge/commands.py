@@ -94,12 +94,12 @@ def grade_and_print(
     says, once something has run, how it was kept apart."""
     seed = fresh_seed() if options.seed is None else options.seed
     as_ladder = not (options.targets or options.folder or options.source or options.verbose)
-    entries = entries_of(root) if as_ladder else {}
+    entries = {} if options.folder or options.source else entries_of(root)
     known = results_known(answers, options, entries) if as_ladder else {}
     ran = any(has_to_run(answer) for answer in answers if answer.exercise.id not in known)
     if ran and not IN_BROWSER:
         threading.Thread(target=isolation, daemon=True).start()  # its self-test takes as long as a few answers
-    graded = with_progress(answers, grade_answers(answers, known, runner, seed, on_gpu), human)
+    graded = with_progress(answers, grade_answers(answers, known, runner, seed, entries, on_gpu), human)
     print(style.dim(f"Attention Ledger · {where_from(answers, options, root)} · seed {seed}"), file=human, flush=True)
     results = print_ladder(graded, entries, human, style) if as_ladder else print_results(answers, graded, human, style)
     told = isolation() if ran else NOTHING_RAN
@@ -116,10 +116,10 @@ def results_known(answers: list[Submission], options: argparse.Namespace, entrie
     return {id: result for id, result in known.items() if result}
 
 
-def grade_answers(answers, known, runner, seed, on_gpu=None) -> Iterator[ExerciseResult]:
+def grade_answers(answers, known, runner, seed, entries, on_gpu=None) -> Iterator[ExerciseResult]:
     """The result of each answer in order, from a run where it is not ``known``; kernels ``on_gpu`` as well, where one
-    is given."""
-    graded = grade_all([answer for answer in answers if answer.exercise.id not in known], runner, seed)
+    is given. ``entries`` is the learner's progress."""
+    graded = grade_all([answer for answer in answers if answer.exercise.id not in known], runner, seed, entries)
     for answer in answers:
         result = known.get(answer.exercise.id) or next(graded)
         yield on_gpu.also(answer, result, seed) if on_gpu else result
@@ -202,9 +202,9 @@ def closing(results, isolation, seconds, style, options, entries=None) -> list[s
     lines.append(style.dim(f"isolation: {isolation}"))
     ahead = next(filter(ladder.is_ahead, results), None)
     if ahead:
-        exercise = exercises.get(ahead.id)
+        exercise = exercises.get(ahead.goes_on_with)
         what = "Start with" if ahead.verdict in ("todo", "missing") else "Go on with"
-        lines.append(f"{what} {style.bold(ahead.id)} (about {exercise.minutes} min): {exercise.title}")
+        lines.append(f"{what} {style.bold(exercise.id)} (about {exercise.minutes} min): {exercise.title}")
         if ahead.verdict == "todo" and ahead.where:
             lines.append(f"It waits in {ahead.where}. {ladder.SAVE_FIRST}Stuck? python judge.py hint {ahead.id}")
     elif entries is not None:

@@ -12,6 +12,8 @@ from ledger.judge.outcome import Unsupported
 #: Allowed error by dtype, relative to the element and to the largest element of the expected array.
 TOLERANCE = {"float64": 1e-10, "float32": 2e-5, "float16": 5e-3, "complex128": 1e-10}
 NUMBER_TOLERANCE = 1e-9
+#: Most parts, and most characters, of a list that a message shows whole.
+FEW, SHORT = 8, 60
 
 
 @dataclass(frozen=True)
@@ -23,13 +25,19 @@ class Difference:
 
 
 def difference(
-    got: Any, want: Any, place: str = "", names: tuple[str, ...] = (), absolute: float = 0.0
+    got: Any,
+    want: Any,
+    place: str = "",
+    names: tuple[str, ...] = (),
+    absolute: float = 0.0,
+    fixed: tuple[str, ...] = (),
 ) -> Difference | None:
     """The first difference between ``got`` and ``want``, or None where they agree within the tolerance.
 
     Arrays keep shape and dtype; a tuple may be answered by a list of the same length, a dict by any mapping with the
     same keys; an int wants an int, a float any real number. ``place`` is what a message calls the value, ``names`` what
-    it calls the parts of a tuple. A number that is the whole result may be off by ``absolute``.
+    it calls the parts of a tuple. A number that is the whole result may be off by ``absolute``. The parts that
+    ``fixed`` names have a dtype of their own: of any other a message says that it follows the inputs.
     """
     if got is None and want is not None:
         return Difference(f"{place or 'the result'} is None: is a return statement missing?")
@@ -37,9 +45,9 @@ def difference(
         why = f" ({got.why})" if got.why else ""
         return Difference(f"{place or 'the result'} is of type {got.type_name}{why}; wanted {kind_of(want)}")
     if isinstance(want, np.ndarray):
-        return array_difference(got, want, place)
+        return array_difference(got, want, place, fixed)
     if isinstance(want, tuple | list):
-        return sequence_difference(got, want, place, names)
+        return sequence_difference(got, want, place, names, fixed)
     if isinstance(want, dict):
         return mapping_difference(got, want, place)
     if isinstance(want, str) and isinstance(got, str):
@@ -54,7 +62,7 @@ def difference(
 DTYPE_RULE = "the dtype of the floating inputs (float64 where there are none)"
 
 
-def array_difference(got: Any, want: np.ndarray, place: str) -> Difference | None:
+def array_difference(got: Any, want: np.ndarray, place: str, fixed: tuple[str, ...]) -> Difference | None:
     """Shape first, then dtype, then values."""
     name = place or "the result"
     if want.ndim == 0 and isinstance(got, np.generic):
@@ -67,7 +75,7 @@ def array_difference(got: Any, want: np.ndarray, place: str) -> Difference | Non
         return Difference(f"{name} has shape {got.shape}; wanted {want.shape}", (row,))
     shape = ("shape", f"{of}{got.shape}, as wanted")
     if got.dtype != want.dtype:
-        rule = f", {DTYPE_RULE}" if want.dtype.kind in "fc" else ""
+        rule = f", {DTYPE_RULE}" if want.dtype.kind in "fc" and place not in fixed else ""
         row = ("dtype", f"{of}{got.dtype}; wanted {want.dtype}{rule}")
         return Difference(f"{name} has dtype {got.dtype}; wanted {want.dtype}{rule}", (shape, row))
     if want.dtype.kind not in "fc":
@@ -106,14 +114,18 @@ def value_difference(got, want, wrong, error, allowed, place, shape) -> Differen
     return Difference(message, (shape, ("values", f"{of}{many} wrong; first {first}; {largest}")))
 
 
-def sequence_difference(got: Any, want: Any, place: str, names: tuple[str, ...]) -> Difference | None:
+def sequence_difference(
+    got: Any, want: Any, place: str, names: tuple[str, ...], fixed: tuple[str, ...]
+) -> Difference | None:
     """A tuple or list, element by element."""
     if not isinstance(got, tuple | list):
         return Difference(f"{place or 'the result'} is {kind_of(got)}; wanted {kind_of(want)}")
     if len(got) != len(want):
-        return Difference(f"{place or 'the result'} has {len(got)} parts; wanted {len(want)}")
+        held, wanted = listed(got), listed(want)
+        told = f"is {held}; wanted {wanted}" if held and wanted else f"has {parts_of(got)}; wanted {len(want)}"
+        return Difference(f"{place or 'the result'} {told}")
     names = names or tuple(f"{place or 'result'}[{i}]" for i in range(len(want)))
-    parts = (difference(g, w, name) for g, w, name in zip(got, want, names, strict=True))
+    parts = (difference(g, w, name, fixed=fixed) for g, w, name in zip(got, want, names, strict=True))
     return next((part for part in parts if part), None)
 
 
@@ -160,7 +172,7 @@ def kind_of(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"a NumPy array of shape {value.shape}"
     if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)} parts"
+        return f"a {type(value).__name__} of {parts_of(value)}"
     if isinstance(value, Mapping):
         return f"a mapping with the keys {keys_of(value)}"
     words = {"int": "an int", "float": "a float", "bool": "a bool", "str": "a string", "NoneType": "None"}
@@ -185,6 +197,23 @@ def show(value: Any, beside: Any = None) -> str:
         return repr(value)[:80]
     except ValueError:  # a number within it has more digits than Python writes
         return kind_of(value)
+
+
+def listed(values: Any) -> str:
+    """A short list of numbers, words and None; nothing where it is long or holds anything else."""
+    if len(values) > FEW:
+        return ""
+    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
+    if not all(value is None or isinstance(value, bool | int | float | str) for value in plain):
+        return ""
+    texts = [show(value).replace(",", "") if isinstance(value, int | float) else repr(value) for value in plain]
+    text = f"[{', '.join(texts)}]"
+    return text if len(text) <= SHORT else ""
+
+
+def parts_of(values: Any) -> str:
+    """How many parts a tuple or list has, in words."""
+    return f"{len(values)} part{'' if len(values) == 1 else 's'}"
 
 
 def keys_of(mapping: Mapping) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ledger.count import Counts, find_array, was_counted
-from ledger.exercises import Budget, Case, Exercise
+from ledger.exercises import Budget, Case, Exercise, ids
 from ledger.judge.compare import Difference, difference, show
 from ledger.judge.mistakes import Wrong, recognise_each
 from ledger.judge.outcome import Call, Outcome
@@ -91,8 +91,7 @@ def counted_case(exercise: Exercise) -> Case | None:
 def grade_case(exercise: Exercise, case: Case, seed: int, call: Call, outcome: Outcome) -> CaseResult | Wrong:
     """The verdict of one case with the message that a learner reads; a wrong value is kept, to be seen with others."""
     rows = head(exercise, case, seed, call)
-    unwritten = outcome.kind == "raised" and outcome.error == "NotImplementedError"
-    if case.raises is not None and outcome.kind in ("returned", "raised") and not unwritten:
+    if case.raises is not None and outcome.kind in ("returned", "raised") and not unwritten(exercise, outcome):
         return refused(case, outcome, rows)
     if outcome.kind != "returned":
         return stopped(exercise, case, outcome, rows)
@@ -121,7 +120,8 @@ def refused(case: Case, outcome: Outcome, rows: list) -> CaseResult:
         missing = [word for word in wanted.names if word not in outcome.message]
         if not missing:
             return CaseResult(case.name, "passed")
-        message = f"the {wanted.error} does not name {', '.join(missing)}: its message must say what to use instead"
+        held = "this word" if len(missing) == 1 else "each of these words"
+        message = f"the {wanted.error} does not name {', '.join(missing)}: its message must hold {held}"
     elif outcome.kind == "raised":
         message = f"it raised {outcome.error}; these inputs want a {wanted.error}"
     else:
@@ -136,7 +136,7 @@ def head(exercise: Exercise, case: Case, seed: int, call: Call) -> list[tuple[st
 
 def wrong_case(exercise: Exercise, rows: list, case: Case, outcome: Outcome, wrong: Wrong, mistake) -> CaseResult:
     """A wrong value: where it parts from the right one, and the known mistake if there is one."""
-    found = difference(wrong.got, wrong.want, names=exercise.returns)
+    found = difference(wrong.got, wrong.want, names=exercise.returns, fixed=exercise.fixed_dtypes)
     pattern = [("pattern", f"{mistake.name}: {mistake.says}")] if mistake else []
     rows = [*rows, *(found.rows or (("found", found.message),)), *pattern, *touched(exercise, outcome)]
     return CaseResult(case.name, "wrong", pattern[0][1] if pattern else found.message, tuple(rows))
@@ -175,9 +175,12 @@ def stopped(exercise: Exercise, case: Case, outcome: Outcome, rows: list) -> Cas
     if outcome.kind == "missing":
         message = f"no function called {exercise.id} was found"
         return CaseResult(case.name, "missing", message, ())
-    if outcome.kind == "raised" and outcome.error == "NotImplementedError":
+    stub = unwritten(exercise, outcome)
+    if stub == exercise.id:
         return CaseResult(case.name, "todo", "not written yet: the line that raises NotImplementedError is still there")
-    if outcome.kind == "raised":
+    if stub:
+        message, verdict = f"it calls {stub}, which is not written yet: begin there", "error"
+    elif outcome.kind == "raised":
         where = " while its cell ran" if outcome.stage == "load" else ""
         message = f"{outcome.error}{': ' * bool(outcome.message)}{first_line(outcome.message)}{where}"
         verdict = "error"
@@ -191,7 +194,16 @@ def stopped(exercise: Exercise, case: Case, outcome: Outcome, rows: list) -> Cas
         lines.append(("inputs", "your function may not change its inputs: work on a copy, or make a new array"))
     if outcome.stage == "load":
         rows = rows[:1]
-    return CaseResult(case.name, verdict, message, (*rows, ("happened", message), *lines))
+    return CaseResult(case.name, verdict, message, (*rows, ("happened", message), *lines), calls=stub)
+
+
+def unwritten(exercise: Exercise, outcome: Outcome) -> str:
+    """The exercise whose stub ended a call: another one that the answer calls, where the error names it as every stub
+    does, else ``exercise`` itself. Empty where it was no stub."""
+    if outcome.kind != "raised" or outcome.error != "NotImplementedError":
+        return ""
+    named = outcome.message.partition(":")[0]
+    return named if named in ids() else exercise.id
 
 
 def first_line(text: str) -> str:
@@ -303,8 +315,9 @@ def grade(exercise: Exercise, seed: int, calls: list[Call], outcomes: list[Outco
         if isinstance(cases[i], Wrong):
             rows = head(exercise, case, seed, call)
             cases[i] = wrong_case(exercise, rows, case, outcome, cases[i], next(mistakes))
-    if not all(case.verdict == "todo" for case in cases):
-        cases = [unfinished(case) if case.verdict == "todo" else case for case in cases]
+    left_out = sum(case.verdict == "todo" for case in cases)
+    if left_out < len(cases):
+        cases = [unfinished(case, left_out) if case.verdict == "todo" else case for case in cases]
     passed = sum(case.verdict == "passed" for case in cases)
     failure = next((case for case in cases if case.verdict != "passed"), None)
     points = exercise.points if passed == len(cases) else round(exercise.points * passed / len(cases), 3)
@@ -324,9 +337,10 @@ def grade(exercise: Exercise, seed: int, calls: list[Call], outcomes: list[Outco
     return result
 
 
-def unfinished(case: CaseResult) -> CaseResult:
-    """A case in which an answer that is written raises the stub's error all the same."""
-    message = "NotImplementedError was raised in this case only: which inputs does your function still leave out?"
+def unfinished(case: CaseResult, left_out: int) -> CaseResult:
+    """A case in which an answer that is written raises the stub's error all the same, as in ``left_out`` cases."""
+    where = "in this case only" if left_out == 1 else f"in {left_out} cases"
+    message = f"NotImplementedError was raised {where}: which inputs does your function still leave out?"
     return CaseResult(case.name, "error", message, (("case", case.name), ("happened", message)))
 
 
@@ -373,5 +387,6 @@ def explain(result: ExerciseResult, in_notebook: bool = False) -> tuple[tuple[st
     if failure.verdict == "judge_error":
         command = "python judge.py doctor"
     else:
-        command = f'hint("{result.id}")' if in_notebook else f"python judge.py hint {result.id}"
+        id = result.goes_on_with
+        command = f'hint("{id}")' if in_notebook else f"python judge.py hint {id}"
     return (*failure.rows, ("next", command))

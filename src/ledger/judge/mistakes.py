@@ -68,8 +68,9 @@ def own_of(exercise: Exercise, wrongs: list[Wrong], rights: list[Wrong]) -> list
 def of_library(exercise: Exercise, wrongs: list[Wrong]) -> list[Mistake]:
     """The first transformation that explains all of ``wrongs``, once for each and in its words; nothing where none
     does."""
-    whole = [[Part(*wrong, told(wrong, exercise.returns))] for wrong in wrongs]
-    apart = [list(parts(wrong, exercise.returns)) for wrong in wrongs]
+    names, fixed = exercise.returns, exercise.fixed_dtypes
+    whole = [[Part(*wrong, told(wrong, names, fixed))] for wrong in wrongs]
+    apart = [list(parts(wrong, names, fixed)) for wrong in wrongs]
     for one in LIBRARY:
         says = sentences(one, whole if one.whole else apart)
         if says:
@@ -123,27 +124,28 @@ def explains(made_by: Callable[..., Any], wrongs: list[Wrong]) -> bool:
 
 
 def allows(made_by: Callable[..., Any], rights: list[Wrong]) -> bool:
-    """Whether code with a mistake returns the right value in every case of ``rights`` that it can compute."""
+    """Whether code with a mistake returns the right value in every case of ``rights`` that it can compute, in whatever
+    dtype."""
     for args, _, want in rights:
         try:
             value = made_by(*args)
         except Exception:
             continue
-        if difference(value, want) is not None:
+        if not agrees(value, want):
             return False
     return True
 
 
-def told(wrong: Wrong, names: tuple[str, ...]) -> str:
+def told(wrong: Wrong, names: tuple[str, ...], fixed: tuple[str, ...]) -> str:
     """The line that says where a value parts from the wanted one."""
-    found = difference(wrong.got, wrong.want, names=names)
+    found = difference(wrong.got, wrong.want, names=names, fixed=fixed)
     return found.message if found else ""
 
 
-def parts(wrong: Wrong, names: tuple[str, ...] = (), place: str = "") -> Iterator[Part]:
+def parts(wrong: Wrong, names: tuple[str, ...] = (), fixed: tuple[str, ...] = (), place: str = "") -> Iterator[Part]:
     """The wrong numbers and arrays of a wrong value, as far as it has the parts that were wanted."""
     args, got, want = wrong
-    found = difference(got, want, place, names)
+    found = difference(got, want, place, names, fixed=fixed)
     if found is None:
         return
     inner = []
@@ -157,7 +159,7 @@ def parts(wrong: Wrong, names: tuple[str, ...] = (), place: str = "") -> Iterato
             got = np.asarray(got) if isinstance(want, np.ndarray) else got.item()
         yield Part(args, got, want, found.message)
     for g, w, name in inner:
-        yield from parts(Wrong(args, g, w), place=name)
+        yield from parts(Wrong(args, g, w), fixed=fixed, place=name)
 
 
 def sentences(one: Transformation, wrongs: list[list[Part]]) -> list[str]:

@@ -3,36 +3,57 @@
 import ast
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from importlib.util import find_spec
+from types import MappingProxyType
 
+from ledger import exercises
 from ledger.browser import IN_BROWSER
 from ledger.exercises import Exercise
-from ledger.judge.collect import Submission, is_stub, parsed
+from ledger.judge.collect import Submission, bound, is_stub, parsed
 from ledger.judge.grade import calls_of, grade
 from ledger.judge.here import Here
 from ledger.judge.launch import ServerLost
 from ledger.judge.outcome import Call, Cell, Job, Outcome, Run
 from ledger.judge.run import Runner
 from ledger.judge.verdicts import CaseResult, ExerciseResult
+from ledger.judge.version import answer_digest
 
 #: Runs of an answer whose process cells above it end before the judge leaves it at that.
 LEFT_OUT = 3
+#: Verdicts of an answer that was run and is at fault.
+_AT_FAULT = ("wrong", "error", "timeout", "memory", "output", "crash")
 
 
-def grade_all(submissions: Iterable[Submission], runner: Runner | Here, seed: int) -> Iterator[ExerciseResult]:
-    """Grade each submission, two at a time where the runner can, and yield the results in order.
+def grade_all(
+    submissions: Iterable[Submission],
+    runner: Runner | Here,
+    seed: int,
+    entries: Mapping[str, Mapping] = MappingProxyType({}),
+) -> Iterator[ExerciseResult]:
+    """Grade each submission, two at a time where the runner can, and yield the results in order. One that fails says
+    which exercise it calls that fails too, here or by ``entries``, the learner's progress.
 
     Whoever stops before the last result ends the runner with what still runs; after it the runner is left as it is.
     """
+    submissions, verdicts = list(submissions), {}
+    with closing(run_all(submissions, runner, seed)) as results:
+        for submission, result in zip(submissions, results, strict=True):
+            verdicts[result.id] = result.verdict
+            say_where_to_begin(result, submission, verdicts, entries)
+            yield result
+
+
+def run_all(submissions: list[Submission], runner: Runner | Here, seed: int) -> Iterator[ExerciseResult]:
+    """The result of each submission, in order, as ``grade_all`` yields them."""
     if isinstance(runner, Here):
         yield from (grade_one(submission, runner, seed) for submission in submissions)
         return
     pool = ThreadPoolExecutor(min(2, os.cpu_count() or 1))
-    submissions, asked = list(submissions), []
+    asked = []
     warm_up(submissions, runner)
     try:
         asked += (pool.submit(grade_one, submission, runner, seed) for submission in submissions)
@@ -44,6 +65,38 @@ def grade_all(submissions: Iterable[Submission], runner: Runner | Here, seed: in
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def say_where_to_begin(
+    result: ExerciseResult,
+    submission: Submission,
+    verdicts: Mapping[str, str],
+    entries: Mapping[str, Mapping] = MappingProxyType({}),
+) -> None:
+    """Name in a failed result the first exercise that the answer calls and that does not pass either: by the
+    ``verdicts`` of this run, or by those in ``entries`` of answers that are unchanged since."""
+    failure = result.failure
+    if result.verdict not in _AT_FAULT or failure.calls:
+        return
+    names = called(submission)
+    for number, cell in enumerate(submission.cells[:-1] if names else (), 1):
+        for id in sorted(names & bound(cell.source)):
+            entry = entries.get(id, {})
+            digest = answer_digest(id, *(above.source for above in submission.cells[:number]))
+            kept = entry.get("verdict") if entry.get("digest") == digest else None
+            if verdicts.get(id, kept) in _AT_FAULT:
+                row = ("calls", f"{id}, which does not pass: begin there")
+                place = result.cases.index(failure)
+                result.cases[place] = replace(failure, rows=(*failure.rows, row), calls=id)
+                return
+
+
+def called(submission: Submission) -> set[str]:
+    """The other exercises that the answer's own cell calls by name and does not define itself."""
+    source = submission.cells[-1].source if len(submission.cells) > 1 else ""
+    calls = [node.func for node in ast.walk(parsed(source)) if isinstance(node, ast.Call)]
+    names = {name.id for name in calls if isinstance(name, ast.Name)}
+    return (names & set(exercises.ids())) - bound(source) - {submission.exercise.id}
 
 
 def warm_up(submissions: Iterable[Submission], runner: Runner) -> None:

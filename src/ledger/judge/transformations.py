@@ -471,8 +471,8 @@ def plain(value: Any) -> Any:
 
 AXES = (0, 1, 2, 3, -1, -2, -3)
 UNITS = {"GiB for GB": 2**30 / 10**9, "MiB for MB": 2**20 / 10**6, "KiB for kB": 2**10 / 10**3}
-_DOUBLE = "two a multiply-add (FLOPs), or two bytes a value, where one is asked, or a term counted twice"
-_HALF = "one a multiply-add where FLOPs are asked, one byte a value where two are, or a term that is missing"
+_DOUBLE = "a factor of 2 or a term too many; in costs: two FLOPs a multiply-add, or two bytes a value, for one"
+_HALF = "a factor of 2 or a term is missing; in costs: one FLOP a multiply-add, or one byte a value, for two"
 FACTORS = (
     ("constant factor", 2, f"this is twice the expected value: {_DOUBLE}"),
     ("constant factor", 0.5, f"this is half the expected value: {_HALF}"),

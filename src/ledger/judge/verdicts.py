@@ -21,12 +21,16 @@ VERDICTS = (
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One case: its verdict, one line that says why, and rows of (label, text) for the full report."""
+    """One case: its verdict, one line that says why, and rows of (label, text) for the full report.
+
+    ``calls`` is the exercise to begin with: one that the answer calls, and that is not solved.
+    """
 
     name: str
     verdict: str
     message: str = ""
     rows: tuple[tuple[str, str], ...] = ()
+    calls: str = ""
 
 
 @dataclass
@@ -54,6 +58,11 @@ class ExerciseResult:
     def failure(self) -> CaseResult | None:
         """The first case that did not pass."""
         return next((case for case in self.cases if case.verdict != "passed"), None)
+
+    @property
+    def goes_on_with(self) -> str:
+        """The exercise to work on for this one to pass: one that the answer calls and that is not solved, else this."""
+        return self.failure.calls or self.id if self.failure else self.id
 
     def to_json(self) -> dict:
         """The exercise as the machine-readable result holds it."""

@@ -91,7 +91,7 @@ class Watcher:
         """Grade ``answers``, show each in full, and keep how far the learner is."""
         seed, results = fresh_seed(), []
         self.runner.ending.clear()
-        for result in grade_all(answers, self.runner, seed):
+        for result in grade_all(answers, self.runner, seed, self.entries()):
             results.append(result)
             if result.verdict == "passed":
                 self.say("", *report.success_text(result, self.style))
@@ -99,7 +99,7 @@ class Watcher:
                 self.say("", f"{result.message}: save it again, or {way_on(result.id)}")
             else:
                 self.say("", *report.failure_text(result, self.style))
-        failed = [result.id for result in results if ladder.is_ahead(result) and result.where]
+        failed = [result.goes_on_with for result in results if ladder.is_ahead(result) and result.where]
         self.failed = failed[0] if failed else self.failed
         self.keep(answers, results)
         return results

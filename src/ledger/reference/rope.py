@@ -26,6 +26,23 @@ def frequencies(rope_dim: int, theta: float) -> np.ndarray:
     return np.array([theta ** (-2 * i / rope_dim) for i in range(len(pairs(rope_dim)))])
 
 
+def yarn_frequencies(
+    rope_dim: int, theta: float, factor: float, trained: int = 4096, fast: float = 32, slow: float = 1
+) -> np.ndarray:
+    """The same with YaRN, which stretches a context of ``trained`` tokens: (rope_dim/2,).
+
+    A pair that goes round more than ``fast`` times in that context keeps its speed, one that goes round less than
+    ``slow`` times becomes ``factor`` times slower, and from the one to the other the share of the slower speed grows
+    pair by pair. The defaults are those of DeepSeek-V3's configuration, and the ends of the ramp are whole pairs, as in
+    its published inference code (deepseek-ai/DeepSeek-V3, inference/model.py).
+    """
+    steps = frequencies(rope_dim, theta)
+    at = [rope_dim / 2 * math.log(trained / (2 * math.pi * turns), theta) for turns in (fast, slow)]  # pairs, unrounded
+    first, last = max(math.floor(at[0]), 0), min(math.ceil(at[1]), rope_dim - 1)
+    slowed = np.clip((np.arange(len(steps)) - first) / max(last - first, 1e-3), 0, 1)
+    return steps * (1 - slowed) + steps / factor * slowed
+
+
 def rope_tables(positions: np.ndarray, rope_dim: int, theta: float) -> tuple[np.ndarray, np.ndarray]:
     """Cosines and sines of every position and pair: positions (tokens,) -> two arrays (tokens, rope_dim/2), without
     YaRN. In float64 for integer positions; floating ones keep their dtype."""

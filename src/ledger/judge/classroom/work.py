@@ -200,14 +200,16 @@ def lost(student: str, ids: Iterable[str], why: str) -> list[Row]:
 
 
 def stumble(result: ExerciseResult) -> str:
-    """Why an answer did not pass: its known mistake by name, the exception's type, the first case that failed, or else
-    the verdict alone. Empty where it passed or nothing was tried."""
+    """Why an answer did not pass: its known mistake by name, the unwritten exercise that it calls, the exception's
+    type, the first case that failed, or else the verdict alone. Empty where it passed or nothing was tried."""
     failure = result.failure
     if failure is None or result.verdict in ("todo", "missing", "skipped"):
         return ""
     pattern = dict(failure.rows).get("pattern", "")
     if pattern:
         return pattern.split(":")[0]
+    if failure.calls:
+        return f"calls {failure.calls}"
     if result.verdict == "error":
         return result.message.split(":")[0].split(" ")[0]
     if result.verdict == "wrong":
