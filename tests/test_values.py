@@ -317,11 +317,12 @@ def test_eps_matters_where_the_hidden_states_are_small():
     assert np.abs(without - exercise.oracle(**inputs)[0]).max() > 0.1 * np.abs(without).max()
 
 
-def test_far_apart_scores_reach_800():
+def test_far_apart_scores_reach_800_and_a_row_stays_near_its_negative():
     exercise = exercises.get("attend_absorbed")
     q, w_kc, c, _, scale = exercise.inputs(exercise.case("scores from 800 to -800"), 1).values()
     scores = scale * np.einsum("shn,hnc,tc->hst", q, w_kc, c)
     assert (scores.max(), scores.min()) == pytest.approx((800, -800))
+    assert scores.max(axis=-1).min() < -746, "a row whose exponentials are 0 where no maximum below 0 is subtracted"
 
 
 @pytest.mark.parametrize(

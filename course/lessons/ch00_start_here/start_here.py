@@ -328,8 +328,9 @@ check("absorb_query", absorb_query)
 # | `skipped` | this machine cannot run it, for want of torch or a GPU |
 # | `judge_error` | the judge failed, not you |
 #
-# Only `passed` counts as passed. `wrong` includes right values by the wrong route, since what a route costs is the
-# subject of this course: the judge counts your code while it runs, as `count` did above.
+# The points of an answer are its exercise's points times the share of its cases that are right, and only `passed` counts
+# as solved. `wrong` includes right values by the wrong route, since what a route costs is the subject of this course: the
+# judge counts your code while it runs, as `count` did above.
 
 # %% [markdown]
 # ## What does a check protect?

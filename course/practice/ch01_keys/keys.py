@@ -23,7 +23,8 @@
 # * Never change an input. It may be read-only, and it need not be contiguous.
 # * Sizes of 0 and 1 are legal. No axis is dropped, and an empty result still has the right shape.
 # * The result is a new array: it never shares memory with an input, unless the statement allows it.
-# * The judge gives each case some seconds. A Python loop over every single element is too slow at a model's widths.
+# * The judge gives each case some seconds. A Python loop over every single element may be too
+#   slow at a model's widths.
 # * A multiply-add is one multiplication and one addition. It is counted as one.
 #
 # `%judge` in a cell, after the import below, shows how far you are. In a browser it also gives your answers as a file,
@@ -138,8 +139,8 @@ check("absorb_query", absorb_query)
 #
 # The judge runs your code on arrays that count. It allows the multiply-adds of two matrix products, and one
 # multiplication for each score on top. Keys made one at a time break the budget as well. So does a plain `einsum` over
-# all three arrays: it multiplies everything with everything. (With `optimize=True` NumPy picks an order by the sizes,
-# and at DeepSeek-V3's widths it would build the keys.)
+# all three arrays: it multiplies everything with everything. (With `optimize=True` NumPy picks an order by the sizes.
+# At the sizes that the judge counts it absorbs, and passes; at DeepSeek-V3's widths it would build the keys.)
 #
 # By hand, with the weight and the latents of the first exercise: the query $[1, 0]$ has the scores $[1, 0, 1]$.
 

@@ -209,8 +209,9 @@ check("mix_then_project", mix_then_project)
 # | `w_vc` | (num_heads, latent_dim, value_dim) |
 # | result: the outputs | (new_tokens, num_heads, value_dim) |
 #
-# Mind the axes: the heads come first in the weights and second in the result. Heads are never mixed. An empty cache
-# gives zeros.
+# Use the weights as they are: a row of them adds to 1, or to less where these tokens are a part of a longer cache. Mind
+# the axes: the heads come first in the weights and second in the result. Heads are never mixed. An empty cache gives
+# zeros.
 #
 # **Budget.** No value is ever built, and no latent copied for a head: no array of cached_tokens × value_dim or of
 # cached_tokens × num_heads × latent_dim, and the multiply-adds spent on w_vc do not grow with cached_tokens.
@@ -275,7 +276,8 @@ check("absorb_values_heads", absorb_values_heads)
 # and the multiply-adds spent on w_kc and w_vc do not grow with cached_tokens.
 #
 # Copies of the latents for each head break the budget as well. Scaling the queries, two multiplications for each score
-# and one for each output are free on top of the products.
+# and one for each output are free on top of the products. The formula that the check shows beside the count is that of
+# the products alone: a scale on the queries adds new_tokens · num_heads · nope_dim.
 #
 # By hand, one new token and two heads, with scale $\ln 2$, so that a score of 1 counts twice as much as a score of 0.
 # Head 0 has the scores 1, 0, 1 of practice 1. Its weights are 2/5, 1/5 and 2/5, and with the $W_V$ from above its output
@@ -333,7 +335,7 @@ check("attend_absorbed", attend_absorbed)
 # | result, second: the lse | (…) |
 #
 # The axes in between, the same in both inputs, may be any number of axes or none. Each entry of them is merged by
-# itself.
+# itself. Where there are none, the merged lse is a 0-d array.
 #
 # A part that saw no token has lse $-\infty$. Its output may hold anything, NaN and infinity included, and must not leak
 # into the result. Where all parts are empty, or where there are none, the output is 0 and the lse is $-\infty$. The lses

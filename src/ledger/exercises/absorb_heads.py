@@ -91,6 +91,12 @@ def matrices_added_up(q_nope, w_kc):
     return np.einsum("shn,gnc->shc", q_nope, w_kc)
 
 
+def matrix_reshaped(q_nope, w_kc):
+    num_heads, nope_dim, latent_dim = w_kc.shape
+    transposed = w_kc.reshape(num_heads, latent_dim, nope_dim).swapaxes(1, 2)
+    return (q_nope.swapaxes(0, 1) @ transposed).swapaxes(0, 1)
+
+
 def scaled_queries(q_nope, w_kc):
     return np.einsum("shn,hnc->shc", q_nope, w_kc) / np.sqrt(q_nope.shape[2])
 
@@ -222,6 +228,12 @@ EXERCISE = Exercise(
             matrices_added_up,
         ),
         Mistake(
+            "transposed weight",
+            "w_kc[h] is (nope_dim, latent_dim), and here it is read as (latent_dim, nope_dim). The sum runs over "
+            "nope_dim",
+            matrix_reshaped,
+        ),
+        Mistake(
             "scaled queries",
             "the result is divided by √nope_dim. The softmax scale comes later",
             scaled_queries,
@@ -241,6 +253,7 @@ EXERCISE = Exercise(
         Mutant(queries_reshaped_result_swapped, "queries reshaped"),
         Mutant(result_reshaped, "result reshaped"),
         Mutant(matrices_added_up, "matrices added up"),
+        Mutant(matrix_reshaped, "transposed weight"),
         Mutant(scaled_queries, "scaled queries"),
         Mutant(heads_first, "heads first"),
         Mutant(loop_over_heads, "too many products"),

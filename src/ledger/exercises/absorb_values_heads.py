@@ -31,6 +31,13 @@ def make_whole(rng, dtype, new_tokens, cached_tokens, num_heads, latent_dim, val
     }
 
 
+def make_part(rng, dtype, **dims):
+    """Weights over one part of a longer cache: a row adds to less than 1."""
+    inputs = make(rng, dtype, **dims)
+    inputs["weights"] *= rng.uniform(0.2, 0.8, (dims["num_heads"], dims["new_tokens"], 1)).astype(dtype)
+    return inputs
+
+
 def make_cancelling(rng, dtype, **dims):
     inputs = make_whole(rng, dtype, **dims)
     cancel(inputs["latents"], inputs["w_vc"], axis=1)
@@ -109,6 +116,21 @@ def matrix_reshaped(weights, latents, w_vc):
     return (weights @ latents @ transposed).swapaxes(0, 1)
 
 
+def all_tokens_alike(weights, latents, w_vc):
+    mean = latents.sum(axis=0, keepdims=True) / max(len(latents), 1)
+    return np.repeat((mean @ w_vc).swapaxes(0, 1), weights.shape[1], axis=0)
+
+
+def softmax_once_more(weights, latents, w_vc):
+    again = np.exp(weights)
+    return (again / again.sum(-1, keepdims=True) @ latents @ w_vc).swapaxes(0, 1)
+
+
+def normalised_again(weights, latents, w_vc):
+    total = weights.sum(axis=-1, keepdims=True)
+    return (weights / np.where(total > 0, total, 1) @ latents @ w_vc).swapaxes(0, 1)
+
+
 def values_first(weights, latents, w_vc):
     return (weights @ (latents @ w_vc)).swapaxes(0, 1)
 
@@ -158,6 +180,11 @@ EXERCISE = Exercise(
             "empty cache, float32",
             {"new_tokens": 2, "cached_tokens": 0, "num_heads": 3, "latent_dim": 6, "value_dim": 4},
             dtype="float32",
+        ),
+        Case(
+            "a part of a longer cache",
+            {"new_tokens": 4, "cached_tokens": 6, "num_heads": 3, "latent_dim": 8, "value_dim": 5},
+            make=make_part,
         ),
         Case(
             "huge parts that cancel",
@@ -262,6 +289,23 @@ EXERCISE = Exercise(
             "latent_dim",
             matrix_reshaped,
         ),
+        Mistake(
+            "weights ignored",
+            "every cached token counts alike. weights[h, s] says how much each of them counts for new token s in head "
+            "h",
+            all_tokens_alike,
+        ),
+        Mistake(
+            "softmax once more",
+            "the weights went through a softmax again. They are post-softmax already",
+            softmax_once_more,
+        ),
+        Mistake(
+            "normalised again",
+            "each row of weights was divided by its sum. Over a part of a longer cache a row adds to less than 1, and "
+            "is meant to",
+            normalised_again,
+        ),
     ),
     mutants=(
         Mutant(first_head_for_all, "one matrix for all heads"),
@@ -272,6 +316,9 @@ EXERCISE = Exercise(
         Mutant(heads_first, "heads first"),
         Mutant(not_projected, "not projected"),
         Mutant(matrix_reshaped, "transposed weight"),
+        Mutant(all_tokens_alike, "weights ignored"),
+        Mutant(softmax_once_more, "softmax once more"),
+        Mutant(normalised_again, "normalised again"),
         Mutant(values_first, "values materialized"),
         Mutant(values_first_head_by_head, "values materialized"),
         Mutant(latents_repeated, "latents expanded to every head"),

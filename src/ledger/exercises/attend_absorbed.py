@@ -8,7 +8,7 @@ from ledger.exercises.making import TOY_HEAD_1, TOY_LATENTS, TOY_Q_NOPE, TOY_W_K
 from ledger.reference import values
 
 #: The rows of the case with scores far apart: how far each rises (or falls), and from where.
-RISES, FEET = (1600, 800, 80, -1600), (-800, 0, -800, 800)
+RISES, FEET = (1600, 800, 10, -1600), (-800, -770, -800, 800)
 
 
 def make(rng, dtype, new_tokens, cached_tokens, num_heads, nope_dim, latent_dim, value_dim):
@@ -34,8 +34,8 @@ def make_whole(rng, dtype, new_tokens, cached_tokens, num_heads, nope_dim, laten
 def make_far_apart(rng, dtype, **dims):
     """Scaled scores between 800 and -800, which no exponential survives, each row on a level of its own.
 
-    A row rises by as much as its place in RISES says, from the number in FEET: its two largest scores are 0.05 to 1
-    apart, and where it rises they stand in the middle.
+    A row rises by as much as its place in RISES says, from the number in FEET: its two largest scores are at most 1
+    apart, and where it rises they stand in the middle. The exponential of a score near -790 is 0, not a small number.
     """
     inputs = make(rng, dtype, **dims)
     tokens, heads, cached = dims["new_tokens"], dims["num_heads"], dims["cached_tokens"]
@@ -122,6 +122,13 @@ def scale_after_the_softmax(q_nope, w_kc, latents, w_vc, scale):
     return (weights @ latents @ w_vc).swapaxes(0, 1)
 
 
+def divided_by_the_scale(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T / scale
+    weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
 def softmax_forgotten(q_nope, w_kc, latents, w_vc, scale):
     scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale
     return (scores @ latents @ w_vc).swapaxes(0, 1)
@@ -144,6 +151,13 @@ def softmax_over_the_heads(q_nope, w_kc, latents, w_vc, scale):
     scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale
     weights = np.exp(scores - scores.max(0, keepdims=True, initial=-np.inf))
     weights = weights / weights.sum(0, keepdims=True)
+    return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
+def softmax_over_everything(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale
+    weights = np.exp(scores - scores.max(initial=-np.inf))
+    weights = weights / weights.sum()
     return (weights @ latents @ w_vc).swapaxes(0, 1)
 
 
@@ -177,9 +191,47 @@ def one_value_matrix_for_all_heads(q_nope, w_kc, latents, w_vc, scale):
     return (weights @ latents @ w_vc[0]).swapaxes(0, 1)
 
 
+def one_key_matrix_for_all_heads(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc[0] @ latents.T * scale
+    weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
+def result_reshaped(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale
+    weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return (weights @ latents @ w_vc).reshape(len(q_nope), len(w_vc), w_vc.shape[2])
+
+
+def queries_reshaped(q_nope, w_kc, latents, w_vc, scale):
+    num_heads, nope_dim, _ = w_kc.shape
+    scores = q_nope.reshape(num_heads, len(q_nope), nope_dim) @ w_kc @ latents.T * scale
+    weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
 def maximum_not_subtracted(q_nope, w_kc, latents, w_vc, scale):
     with np.errstate(all="ignore"):
         weights = np.exp(q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale)
+        weights = weights / weights.sum(-1, keepdims=True)
+        return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
+def maximum_of_at_least_0(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(scores - scores.max(-1, keepdims=True, initial=0))
+        weights = weights / weights.sum(-1, keepdims=True)
+        return (weights @ latents @ w_vc).swapaxes(0, 1)
+
+
+def one_maximum_for_a_head(q_nope, w_kc, latents, w_vc, scale):
+    scores = q_nope.swapaxes(0, 1) @ w_kc @ latents.T * scale
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(scores - scores.max((1, 2), keepdims=True, initial=-np.inf))
         weights = weights / weights.sum(-1, keepdims=True)
         return (weights @ latents @ w_vc).swapaxes(0, 1)
 
@@ -316,7 +368,7 @@ EXERCISE = Exercise(
         "is what stands between the second and the third.",
         "Give the scale to the queries, and the scores come out scaled. The softmax runs over cached tokens, which is "
         "the last axis of the scores. Subtract each row's maximum before the exponential; over an empty axis max wants "
-        "an initial value.",
+        "an initial value that is smaller than any score: -inf.",
         "Fill the gaps:\n\n"
         "    absorbed = ____  # (num_heads, new_tokens, latent_dim), scaled\n"
         "    scores = absorbed @ ____  # (num_heads, new_tokens, cached_tokens)\n"
@@ -382,6 +434,11 @@ EXERCISE = Exercise(
             scale_after_the_softmax,
         ),
         Mistake(
+            "divided by the scale",
+            "the scores are divided by scale. It is a factor: multiply by it",
+            divided_by_the_scale,
+        ),
+        Mistake(
             "softmax forgotten",
             "the latents were mixed by scores. Weights are wanted: a softmax stands between",
             softmax_forgotten,
@@ -400,6 +457,12 @@ EXERCISE = Exercise(
             "softmax over the heads",
             "the softmax runs over the heads. Each head spreads its attention over the cached tokens",
             softmax_over_the_heads,
+        ),
+        Mistake(
+            "softmax over everything",
+            "one softmax runs over all heads and tokens. Each row of scores, of one head and one new token, has a "
+            "softmax of its own",
+            softmax_over_everything,
         ),
         Mistake(
             "causal mask",
@@ -422,9 +485,38 @@ EXERCISE = Exercise(
             one_value_matrix_for_all_heads,
         ),
         Mistake(
+            "one key matrix for all heads",
+            "every head's query met w_kc[0]. Head h meets w_kc[h]",
+            one_key_matrix_for_all_heads,
+        ),
+        Mistake(
+            "result reshaped",
+            "the result has its heads first and was reshaped. A reshape moves no axis, it cuts the numbers anew: swap "
+            "the axes",
+            result_reshaped,
+        ),
+        Mistake(
+            "queries reshaped",
+            "q_nope was reshaped to put the heads first. A reshape moves no axis, it cuts the numbers anew: swap the "
+            "axes",
+            queries_reshaped,
+        ),
+        Mistake(
             "maximum not subtracted",
             "the exponential of a large score overflows. Subtract the row's maximum first: the weights stay the same",
             maximum_not_subtracted,
+        ),
+        Mistake(
+            "a maximum of at least 0",
+            "no row's maximum is taken to be below 0, as max with initial=0 does, and the exponentials of a row far "
+            "below 0 vanish. The value that an empty row needs is -inf",
+            maximum_of_at_least_0,
+        ),
+        Mistake(
+            "one maximum for a head",
+            "the largest score of all of a head's rows was subtracted, and the exponentials of a row far below it "
+            "vanish. Each new token has a maximum of its own",
+            one_maximum_for_a_head,
         ),
         Mistake(
             "one maximum for all rows",
@@ -455,6 +547,11 @@ EXERCISE = Exercise(
         Mutant(scale_from_the_nope_width, "a scale of its own, from nope_dim"),
         Mutant(scale_from_the_latent_width, "a scale of its own, from latent_dim"),
         Mutant(scale_after_the_softmax, "scale after the softmax"),
+        Mutant(divided_by_the_scale, "divided by the scale"),
+        Mutant(softmax_over_everything, "softmax over everything"),
+        Mutant(one_key_matrix_for_all_heads, "one key matrix for all heads"),
+        Mutant(result_reshaped, "result reshaped"),
+        Mutant(queries_reshaped, "queries reshaped"),
         Mutant(softmax_forgotten, "softmax forgotten"),
         Mutant(not_normalised, "weights not normalised"),
         Mutant(softmax_over_the_new_tokens, "softmax over the new tokens"),
@@ -464,6 +561,8 @@ EXERCISE = Exercise(
         Mutant(mixed_latents_only, "not projected"),
         Mutant(one_value_matrix_for_all_heads, "one matrix for all heads"),
         Mutant(maximum_not_subtracted, "maximum not subtracted"),
+        Mutant(maximum_of_at_least_0, "a maximum of at least 0"),
+        Mutant(one_maximum_for_a_head, "one maximum for a head"),
         Mutant(one_maximum_for_all_rows, "one maximum for all rows"),
         Mutant(first_score_subtracted, "first score subtracted"),
         Mutant(mean_subtracted, "mean subtracted"),

@@ -57,6 +57,17 @@ def projections_over_the_cache_on_both_routes(new_tokens, cached_tokens, latent_
     return projection + new_tokens * cached_tokens * nope_dim, projection + new_tokens * cached_tokens * latent_dim
 
 
+def wide_scores_on_both_routes(new_tokens, cached_tokens, latent_dim, nope_dim):
+    scores = new_tokens * cached_tokens * latent_dim
+    return cached_tokens * latent_dim * nope_dim + scores, new_tokens * latent_dim * nope_dim + scores
+
+
+def new_tokens_taken_for_cached_too(new_tokens, cached_tokens, latent_dim, nope_dim):
+    materialize = nope_dim * (cached_tokens + new_tokens) * (latent_dim + new_tokens)
+    absorb = latent_dim * new_tokens * (nope_dim + cached_tokens + new_tokens)
+    return materialize, absorb
+
+
 EXERCISE = Exercise(
     id="key_path_macs",
     chapter=1,
@@ -106,6 +117,16 @@ EXERCISE = Exercise(
             narrow_scores_on_both_routes,
         ),
         Mistake(
+            "wide scores",
+            "materialize's scores are counted latent_dim wide. A key is nope_dim wide, and so is the sum",
+            wide_scores_on_both_routes,
+        ),
+        Mistake(
+            "new tokens among the cached",
+            "the new tokens are counted as cached ones too. Keys and scores are those of cached_tokens alone",
+            new_tokens_taken_for_cached_too,
+        ),
+        Mistake(
             "cache projected twice",
             "absorb's projection is counted over the cached tokens. It runs over the new ones",
             projections_over_the_cache_on_both_routes,
@@ -117,6 +138,8 @@ EXERCISE = Exercise(
         Mutant(scores_only, "scores only"),
         Mutant(absorb_named_first, "absorb first"),
         Mutant(narrow_scores_on_both_routes, "narrow scores"),
+        Mutant(wide_scores_on_both_routes, "wide scores"),
+        Mutant(new_tokens_taken_for_cached_too, "new tokens among the cached"),
         Mutant(projections_over_the_cache_on_both_routes, "cache projected twice"),
     ),
 )

@@ -10,7 +10,7 @@ from ledger.exercises.making import TOY_LATENTS, cancel, normal, whole
 from ledger.reference import chunked
 
 #: The rows of the case with scores far apart: how far each rises (or falls) from the first token on, and from where.
-RISES, FEET = (-1600, 1600, -80, 800), (800, -800, -720, 0)
+RISES, FEET = (-1600, 1600, -10, 800), (800, -800, -790, -770)
 
 
 def make(rng, dtype, new_tokens, cached_tokens, num_heads, latent_dim, rope_dim, chunk):
@@ -43,7 +43,8 @@ def make_cancelling(rng, dtype, **dims):
 
 def make_falling(rng, dtype, new_tokens, cached_tokens, num_heads, latent_dim, rope_dim, chunk):
     """Scores that fall or rise through the cache, two tokens at a time, each row on a level of its own: a row rises by
-    as much as its place in RISES says, from the number in FEET."""
+    as much as its place in RISES says, from the number in FEET. The exponential of a score near -790 is 0, not a small
+    number."""
     inputs = make(rng, dtype, new_tokens, cached_tokens, num_heads, latent_dim, rope_dim, chunk)
     rows = (np.arange(new_tokens)[:, None] + np.arange(num_heads)) % len(RISES)
     inputs["scale"] = 1.0
@@ -321,6 +322,20 @@ def without_a_maximum(queries, cache, chunk, latent_dim, scale):
         return np.where(total[..., None] > 0, mixed / total[..., None], 0).astype(dtype), np.log(total)
 
 
+def maximum_of_at_least_0(queries, cache, chunk, latent_dim, scale):
+    dtype = np.result_type(queries, cache)
+    largest, total = np.zeros((2, *queries.shape[:2]), dtype)
+    mixed = np.zeros((*queries.shape[:2], latent_dim), dtype)
+    for start in range(0, len(cache), chunk):
+        scores = scale * (queries @ cache[start : start + chunk].T)
+        before, largest = largest, np.maximum(largest, scores.max(axis=-1))
+        kept, weights = np.exp(before - largest), np.exp(scores - largest[..., None])
+        mixed = mixed * kept[..., None] + weights @ cache[start : start + chunk, :latent_dim]
+        total = total * kept + weights.sum(axis=-1)
+    with np.errstate(divide="ignore"):
+        return mixed / np.where(total > 0, total, 1)[..., None], largest + np.log(total)
+
+
 def an_empty_cache_forgotten(queries, cache, chunk, latent_dim, scale):
     mixed, lses = [], []
     for start in range(0, len(cache), chunk):
@@ -504,6 +519,11 @@ EXERCISE = Exercise(
             without_a_maximum,
         ),
         Mistake(
+            "a maximum of at least 0",
+            "the running maximum starts at 0, and the exponentials of a row far below 0 vanish. Start from −inf",
+            maximum_of_at_least_0,
+        ),
+        Mistake(
             "one maximum for all rows",
             "the largest score of all rows was subtracted, and the exponentials of a row far below it vanish. Each row "
             "has a maximum of its own",
@@ -536,6 +556,7 @@ EXERCISE = Exercise(
         Mutant(lse_in_base_two, "lse in base 2"),
         Mutant(not_normalised, "not normalised"),
         Mutant(without_a_maximum, "no maximum subtracted"),
+        Mutant(maximum_of_at_least_0, "a maximum of at least 0"),
         Mutant(one_maximum_for_all_rows, "one maximum for all rows"),
         Mutant(scores_clipped, "scores clipped"),
         Mutant(lse_0_for_an_empty_cache, "lse 0 for an empty cache"),

@@ -45,11 +45,12 @@ def make_all_empty(rng, dtype, **dims):
 
 
 def make_far_apart(rng, dtype, **dims):
-    """Log-sums around 900, whose exponentials overflow, around -900, where they vanish, or both from part to part."""
+    """Log-sums around 900, whose exponentials overflow, around -900, where they vanish, both from part to part, or
+    around 0."""
     inputs = make(rng, dtype, **dims)
     by_part = np.where(np.arange(dims["parts"]) % 2, -900, 900)
     for token in range(dims["new_tokens"]):
-        levels = (np.full(dims["parts"], 900), np.full(dims["parts"], -900), by_part)[token % 3]
+        levels = (np.full(dims["parts"], 900), np.full(dims["parts"], -900), by_part, 0 * by_part)[token % 4]
         inputs["lses"][:, token] += levels[:, None].astype(dtype)
     return inputs
 
@@ -87,6 +88,25 @@ def base_two(outputs, lses):
         lse = safe + np.log2(total)
     mixed = (shares[..., None] * np.where(np.isneginf(lses)[..., None], 0, outputs)).sum(axis=0)
     return mixed / np.where(total > 0, total, 1)[..., None], lse
+
+
+def base_two_in_the_lse(outputs, lses):
+    largest = lses.max(axis=0, initial=-np.inf)
+    safe = np.where(np.isneginf(largest), 0, largest)
+    shares = np.exp(lses - safe)
+    total = shares.sum(axis=0)
+    with np.errstate(divide="ignore"):
+        lse = safe + np.log2(total)
+    mixed = (shares[..., None] * np.where(np.isneginf(lses)[..., None], 0, outputs)).sum(axis=0)
+    return mixed / np.where(total > 0, total, 1)[..., None], lse
+
+
+def outputs_added(outputs, lses):
+    largest = lses.max(axis=0, initial=-np.inf)
+    safe = np.where(np.isneginf(largest), 0, largest)
+    with np.errstate(divide="ignore"):
+        lse = safe + np.log(np.exp(lses - safe).sum(axis=0))
+    return np.where(np.isneginf(lses)[..., None], 0, outputs).sum(axis=0), lse
 
 
 def not_normalised(outputs, lses):
@@ -156,6 +176,26 @@ def all_empty_divides_by_zero(outputs, lses):
         return mixed / total[..., None], largest + np.log(total)
 
 
+def all_empty_subtracts_infinities(outputs, lses):
+    largest = lses.max(axis=0, initial=-np.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.exp(lses - largest)
+        total = shares.sum(axis=0)
+        mixed = (shares[..., None] * np.where(np.isneginf(lses)[..., None], 0, outputs)).sum(axis=0)
+        return mixed / np.where(total > 0, total, 1)[..., None], largest + np.log(total)
+
+
+def all_empty_gives_no_lse(outputs, lses):
+    largest = lses.max(axis=0, initial=-np.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.exp(lses - largest)
+        total = shares.sum(axis=0)
+        lse = largest + np.log(total)
+    some = total > 0
+    mixed = (np.where(some, shares, 0)[..., None] * np.where(np.isneginf(lses)[..., None], 0, outputs)).sum(axis=0)
+    return mixed / np.where(some, total, 1)[..., None], lse
+
+
 def maximum_not_subtracted(outputs, lses):
     with np.errstate(all="ignore"):
         shares = np.exp(lses)
@@ -169,6 +209,15 @@ def exponentials_as_they_are(outputs, lses):
         shares = np.exp(lses)
         total = shares.sum(axis=0)
         return (shares[..., None] * outputs).sum(axis=0) / total[..., None], np.log(total)
+
+
+def maximum_of_at_least_0(outputs, lses):
+    largest = lses.max(axis=0, initial=0)
+    shares = np.exp(lses - largest)
+    total = shares.sum(axis=0)
+    mixed = (shares[..., None] * np.where(np.isneginf(lses)[..., None], 0, outputs)).sum(axis=0)
+    with np.errstate(divide="ignore"):
+        return mixed / np.where(total > 0, total, 1)[..., None], largest + np.log(total)
 
 
 def one_maximum_for_all_rows(outputs, lses):
@@ -250,7 +299,7 @@ EXERCISE = Exercise(
             make=make_all_empty,
         ),
         Case(
-            "lses around 900 and -900",
+            "lses around 900, 0 and -900",
             {"parts": 4, "new_tokens": 6, "num_heads": 2, "value_dim": 5},
             make=make_far_apart,
         ),
@@ -289,6 +338,13 @@ EXERCISE = Exercise(
             "the lses were taken for logarithms to base 2. These are natural ones, as vLLM and FlashMLA keep them; "
             "FlashInfer uses base 2",
             base_two,
+            also=(base_two_in_the_lse,),
+        ),
+        Mistake(
+            "outputs added",
+            "the parts' outputs were added as they are. A part counts by its share of the sum of exponentials, which "
+            "is what its lse tells",
+            outputs_added,
         ),
         Mistake(
             "not normalised",
@@ -325,6 +381,7 @@ EXERCISE = Exercise(
             "all empty gives NaN",
             "where every part is empty the largest lse is -inf, and -inf minus -inf is NaN. Wanted: output 0, lse -inf",
             all_empty_divides_by_zero,
+            also=(all_empty_subtracts_infinities, all_empty_gives_no_lse),
         ),
         Mistake(
             "maximum not subtracted",
@@ -337,6 +394,12 @@ EXERCISE = Exercise(
             "the formula was taken as it stands: exp overflows on a large lse and vanishes on a small one, an empty "
             "part's output is multiplied by 0 where it may be NaN, and where all are empty 0 is divided by 0",
             exponentials_as_they_are,
+        ),
+        Mistake(
+            "a maximum of at least 0",
+            "no row's largest lse is taken to be below 0, as max with initial=0 does, and the exponentials of a row "
+            "far below 0 vanish. Start from -inf, and put 0 only where all parts are empty",
+            maximum_of_at_least_0,
         ),
         Mistake(
             "one maximum for all rows",
@@ -364,6 +427,8 @@ EXERCISE = Exercise(
         Mutant(plain_mean, "plain mean"),
         Mutant(plain_mean_of_everything, "plain mean of all outputs"),
         Mutant(base_two, "base two"),
+        Mutant(base_two_in_the_lse, "base two"),
+        Mutant(outputs_added, "outputs added"),
         Mutant(not_normalised, "not normalised"),
         Mutant(largest_lse, "largest lse returned"),
         Mutant(lses_added, "lses added"),
@@ -371,8 +436,11 @@ EXERCISE = Exercise(
         Mutant(nan_leaks, "NaN of an empty part leaks"),
         Mutant(nan_alone_removed, "infinity of an empty part leaks"),
         Mutant(all_empty_divides_by_zero, "all empty gives NaN"),
+        Mutant(all_empty_subtracts_infinities, "all empty gives NaN"),
+        Mutant(all_empty_gives_no_lse, "all empty gives NaN"),
         Mutant(maximum_not_subtracted, "maximum not subtracted"),
         Mutant(exponentials_as_they_are, "exponentials as they are"),
+        Mutant(maximum_of_at_least_0, "a maximum of at least 0"),
         Mutant(one_maximum_for_all_rows, "one maximum for all rows"),
         Mutant(mean_subtracted, "mean subtracted"),
         Mutant(lse_0_where_all_are_empty, "lse 0 where all are empty"),

@@ -1,5 +1,7 @@
 """Chapter 3: the compression itself, from a hidden state to queries and a cache entry."""
 
+from itertools import product
+
 import numpy as np
 
 from ledger.account.values import compression_macs
@@ -127,6 +129,31 @@ def mean_over_the_tokens(hidden, weights, num_heads, nope_dim, eps):
     return q[..., :nope_dim], q[..., nope_dim:], entry[:, :latent_dim], entry[:, latent_dim:]
 
 
+def mean_over_everything(hidden, weights, num_heads, nope_dim, eps):
+    source = hidden
+    if "w_dq" in weights:
+        low = hidden @ weights["w_dq"]
+        squares = (low**2).sum() / np.asarray(max(low.size, 1), low.dtype)
+        source = low / np.sqrt(squares + eps) * weights["q_norm"]
+    width = weights["w_uq"].shape[1] // num_heads
+    q = (source @ weights["w_uq"]).reshape(len(hidden), num_heads, width)
+    latent_dim = weights["w_dkv"].shape[1] - (width - nope_dim)
+    entry = hidden @ weights["w_dkv"]
+    return q[..., :nope_dim], q[..., nope_dim:], entry[:, :latent_dim], entry[:, latent_dim:]
+
+
+def root_forgotten(hidden, weights, num_heads, nope_dim, eps):
+    source = hidden
+    if "w_dq" in weights:
+        low = hidden @ weights["w_dq"]
+        source = low / (np.mean(low**2, -1, keepdims=True) + eps) * weights["q_norm"]
+    width = weights["w_uq"].shape[1] // num_heads
+    q = (source @ weights["w_uq"]).reshape(len(hidden), num_heads, width)
+    latent_dim = weights["w_dkv"].shape[1] - (width - nope_dim)
+    entry = hidden @ weights["w_dkv"]
+    return q[..., :nope_dim], q[..., nope_dim:], entry[:, :latent_dim], entry[:, latent_dim:]
+
+
 def layer_norm(hidden, weights, num_heads, nope_dim, eps):
     source = hidden
     if "w_dq" in weights:
@@ -217,6 +244,66 @@ def k_rope_before_latent(hidden, weights, num_heads, nope_dim, eps):
     q = (source @ weights["w_uq"]).reshape(len(hidden), num_heads, width)
     entry = hidden @ weights["w_dkv"]
     return q[..., :nope_dim], q[..., nope_dim:], entry[:, rope_dim:], entry[:, :rope_dim]
+
+
+def cut_from_the_right(of_the_end):
+    """An answer that cuts by minus the rope width those of its four parts where ``of_the_end`` is true."""
+
+    def cut(hidden, weights, num_heads, nope_dim, eps):
+        source = hidden
+        if "w_dq" in weights:
+            low = hidden @ weights["w_dq"]
+            source = low / np.sqrt(np.mean(low**2, -1, keepdims=True) + eps) * weights["q_norm"]
+        width = weights["w_uq"].shape[1] // num_heads
+        rope_dim = width - nope_dim
+        q = (source @ weights["w_uq"]).reshape(len(hidden), num_heads, width)
+        entry = hidden @ weights["w_dkv"]
+        latent_dim = entry.shape[1] - rope_dim
+        by_the_end = q[..., :-rope_dim], q[..., -rope_dim:], entry[:, :-rope_dim], entry[:, -rope_dim:]
+        right = q[..., :nope_dim], q[..., nope_dim:], entry[:, :latent_dim], entry[:, latent_dim:]
+        return tuple(b if end else r for end, b, r in zip(of_the_end, by_the_end, right, strict=True))
+
+    return cut
+
+
+#: Every choice of parts but none.
+CUTS_FROM_THE_RIGHT = tuple(cut_from_the_right(ends) for ends in product((False, True), repeat=4) if any(ends))
+
+
+def cache_entry_cut_from_the_right(hidden, weights, num_heads, nope_dim, eps):
+    source = hidden
+    if "w_dq" in weights:
+        low = hidden @ weights["w_dq"]
+        source = low / np.sqrt(np.mean(low**2, -1, keepdims=True) + eps) * weights["q_norm"]
+    width = weights["w_uq"].shape[1] // num_heads
+    rope_dim = width - nope_dim
+    q = (source @ weights["w_uq"]).reshape(len(hidden), num_heads, width)
+    entry = hidden @ weights["w_dkv"]
+    return q[..., :nope_dim], q[..., nope_dim:], entry[:, :-rope_dim], entry[:, -rope_dim:]
+
+
+def all_parts_cut_from_the_right(hidden, weights, num_heads, nope_dim, eps):
+    source = hidden
+    if "w_dq" in weights:
+        low = hidden @ weights["w_dq"]
+        source = low / np.sqrt(np.mean(low**2, -1, keepdims=True) + eps) * weights["q_norm"]
+    width = weights["w_uq"].shape[1] // num_heads
+    rope_dim = width - nope_dim
+    q = (source @ weights["w_uq"]).reshape(len(hidden), num_heads, width)
+    entry = hidden @ weights["w_dkv"]
+    return q[..., :-rope_dim], q[..., -rope_dim:], entry[:, :-rope_dim], entry[:, -rope_dim:]
+
+
+def norm_before_the_way_down(hidden, weights, num_heads, nope_dim, eps):
+    source = hidden
+    if "w_dq" in weights:
+        normed = hidden / np.sqrt(np.mean(hidden**2, -1, keepdims=True) + eps)
+        source = normed @ weights["w_dq"] * weights["q_norm"]
+    width = weights["w_uq"].shape[1] // num_heads
+    q = (source @ weights["w_uq"]).reshape(len(hidden), num_heads, width)
+    latent_dim = weights["w_dkv"].shape[1] - (width - nope_dim)
+    entry = hidden @ weights["w_dkv"]
+    return q[..., :nope_dim], q[..., nope_dim:], entry[:, :latent_dim], entry[:, latent_dim:]
 
 
 def always_a_query_latent(hidden, weights, num_heads, nope_dim, eps):
@@ -419,6 +506,22 @@ EXERCISE = Exercise(
             mean_over_the_tokens,
         ),
         Mistake(
+            "mean over everything",
+            "the squares were averaged over all tokens and features. Each token's latent has a mean of its own, over "
+            "its features",
+            mean_over_everything,
+        ),
+        Mistake(
+            "root forgotten",
+            "the query latent is divided by the mean of its squares. RMSNorm divides by the root of that",
+            root_forgotten,
+        ),
+        Mistake(
+            "norm before w_dq",
+            "the hidden state was normalised. The norm stands after w_dq, and takes the mean over the query latent",
+            norm_before_the_way_down,
+        ),
+        Mistake(
             "LayerNorm",
             "the mean was subtracted first, as LayerNorm does. RMSNorm only divides",
             layer_norm,
@@ -460,6 +563,13 @@ EXERCISE = Exercise(
             "without w_dq the queries come straight from the hidden state: no norm stands between",
             direct_queries_normalised,
         ),
+        Mistake(
+            "a slice by −0",
+            "a part was cut by -rope_dim. Where rope_dim is 0 that is no cut from the right: [-0:] takes everything, "
+            "and [:-0] nothing. Cut by nope_dim and latent_dim, counted from the left",
+            cache_entry_cut_from_the_right,
+            also=CUTS_FROM_THE_RIGHT,
+        ),
     ),
     mutants=(
         Mutant(norm_forgotten, "query norm forgotten"),
@@ -468,6 +578,9 @@ EXERCISE = Exercise(
         Mutant(eps_outside_the_root, "eps outside the root"),
         Mutant(sum_in_place_of_mean, "sum in place of mean"),
         Mutant(mean_over_the_tokens, "mean over the tokens"),
+        Mutant(mean_over_everything, "mean over everything"),
+        Mutant(root_forgotten, "root forgotten"),
+        Mutant(norm_before_the_way_down, "norm before w_dq"),
         Mutant(layer_norm, "LayerNorm"),
         Mutant(latent_normalised_too, "latent normalised too"),
         Mutant(whole_entry_normalised, "RMSNorm over the rope part"),
@@ -476,6 +589,8 @@ EXERCISE = Exercise(
         Mutant(heads_interleaved, "heads interleaved"),
         Mutant(k_rope_before_latent, "k_rope before the latent"),
         Mutant(direct_queries_normalised, "norm without a query latent"),
+        Mutant(cache_entry_cut_from_the_right, "a slice by −0"),
+        Mutant(all_parts_cut_from_the_right, "a slice by −0"),
         Mutant(always_a_query_latent, "KeyError", verdict="error"),
         Mutant(width_guessed_in_the_reshape, "ValueError", verdict="error"),
     ),

@@ -346,7 +346,7 @@ def masked(part: Part) -> Fit | None:
 
 def float32_on_the_way(part: Part) -> Fit | None:
     """A float64 array with the digits of float32."""
-    says = "right to the digits of float32 only: a step in between lost the others"
+    says = "right to some six digits only: a step in float32 lost the others, or a small constant was added on the way"
     if part.want.dtype != np.float64:
         return NOT_SO
     scale = np.max(np.abs(part.want[np.isfinite(part.want)]), initial=0.0)
