@@ -120,26 +120,30 @@ MASKS = {
         {"places < lengths": "places <= lengths"},
     ),
 }
-#: What becomes of the tokens that a mask lets through: what the name adds, and what is changed in ``ANSWER``.
+#: What becomes of the tokens that a mask lets through: what the name adds, and what is changed in ``ANSWER``, by the
+#: end of the changed answer's name.
 ENDINGS = {
-    "": ("", {}),
-    "_and_kept": (", and kept", {_KEPT: "own[: len(picks)] = picks"}),
-    "_then_padding": (", then made −1", {_KEPT: "own[: len(picks)] = np.where(picks < length, picks, -1)"}),
-    "_then_taken_out": (
-        ", then taken out",
-        {_KEPT: "picks = picks[picks < length]\n        own[: len(picks)] = picks"},
-    ),
+    "": {"": {}},
+    ", and kept": {"_and_kept": {_KEPT: "own[: len(picks)] = picks"}},
+    ", then made −1 or taken out": {
+        "_then_padding": {_KEPT: "own[: len(picks)] = np.where(picks < length, picks, -1)"},
+        "_then_taken_out": {_KEPT: "picks = picks[picks < length]\n        own[: len(picks)] = picks"},
+    },
 }
+COUNTED = {"_and_counted": {_KEPT: "own[: len(picks)] = np.where(places[: len(picks)] <= length, picks, -1)"}}
 
 
 def masked_answers():
     """(name, sentence, an answer for each order) of each wrong mask with each ending."""
-    counted = {_KEPT: "own[: len(picks)] = np.where(places[: len(picks)] <= length, picks, -1)"}
-    ends = [(made, how, end) for made in MASKS for how, end in ENDINGS.items()]
-    for made, how, (after, end) in [*ends, ("one_more_seen", "_and_counted", (", and counted", counted))]:
+    ends = [(made, *end) for made in MASKS for end in ENDINGS.items()]
+    for made, after, changes in [*ends, ("one_more_seen", ", and counted", COUNTED)]:
         name, says, mask = MASKS[made]
-        says += ". Fill a short row up with −1" if how else ""
-        answers = (rewritten(ANSWER, f"{made}{how}{order}", mask | end | turn) for order, turn in ORDERS.items())
+        says += ". Fill a short row up with −1" if after else ""
+        answers = (
+            rewritten(ANSWER, f"{made}{how}{order}", mask | change | turn)
+            for how, change in changes.items()
+            for order, turn in ORDERS.items()
+        )
         yield (f"{name}{after}", says, *answers)
 
 
