@@ -137,7 +137,7 @@ check("cache_bytes_per_token", cache_bytes_per_token)
 # `tensor_parallel` is the number of GPUs that share the heads of each layer. Every one of them needs the whole entry
 # for the heads that it has.
 #
-# `free_bytes` is positive, an int or a float; `tensor_parallel` is a positive int; a token leaves one byte at least.
+# `free_bytes` is positive, an int or a float; `tensor_parallel` is a positive int; a token takes at least one byte.
 # Return an int, rounded down, exact for ints of any size. You may call your `cache_bytes_per_token`: the judge runs the
 # cells above this one first. If it is not written yet, so that it raises, write its three lines here.
 #

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from typing import Any
 
 from ledger.browser import apart, recorded
@@ -51,9 +52,10 @@ def ended(error: BaseException | None = None) -> Any:
 def look_again() -> None:
     """Let an import find a module that was put beside the notebook since the last one: the folder's time in the
     browser's drive does not tell."""
-    finder = sys.path_importer_cache.get(os.getcwd())
-    if finder is not None:
-        finder.invalidate_caches()
+    with suppress(OSError):  # the folder may have been deleted: then nothing is found there
+        finder = sys.path_importer_cache.get(os.getcwd())
+        if finder is not None:
+            finder.invalidate_caches()
 
 
 def install(shell: Any) -> None:
